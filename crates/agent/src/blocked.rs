@@ -1,8 +1,8 @@
 //! Finds a pending job that blocks those behind it: it needs more brokers than are online, and
 //! Flux's simple scheduler starts jobs strictly in order.
 
+use flux_operator_flux::ListedJob;
 use flux_operator_wire::BlockingJob;
-use serde::Deserialize;
 
 use crate::flux_command::FluxCommand;
 
@@ -11,13 +11,6 @@ pub struct BlockedProbe {
     command: FluxCommand,
     /// Whether the scheduler is Flux's simple one; `None` before that was asked.
     is_simple: Option<bool>,
-}
-
-/// A line of `flux job list`.
-#[derive(Deserialize)]
-struct ListedJob {
-    id: u64,
-    nnodes: Option<u32>,
 }
 
 impl BlockedProbe {
@@ -33,9 +26,9 @@ impl BlockedProbe {
             return None;
         }
         let text = self.command.query(&["job", "list", "--states=pending", "--count=1"])?;
-        let job = text.lines().find_map(|line| serde_json::from_str::<ListedJob>(line).ok())?;
-        let nodes = job.nnodes.filter(|nodes| u64::from(*nodes) > online)?;
-        Some(BlockingJob { job: job.id, nodes })
+        let job = text.lines().find_map(ListedJob::parse)?;
+        let nodes = job.nodes.filter(|nodes| u64::from(*nodes) > online)?;
+        Some(BlockingJob { job: job.id.number(), nodes })
     }
 
     /// Whether Flux has its simple scheduler; Fluxion starts later jobs. Only an answer is

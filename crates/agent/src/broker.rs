@@ -254,7 +254,10 @@ impl<'a> BrokerStage<'a> {
         let mut reason = None;
         loop {
             let found = remote.as_mut().map(|remote| remote.find(permission.request())).transpose();
-            permission.set_refusal(found.as_ref().err().cloned());
+            permission.set_lender_answer(match &found {
+                Ok(lead) => lead.map(|_| Ok(())),
+                Err(refusal) => Some(Err(refusal.clone())),
+            });
             match permission.ask() {
                 NextStep::Start => {
                     if let Ok(lead) = found {

@@ -56,7 +56,7 @@ impl Drainer {
         if self.idle.as_ref() == Some(&asked) {
             return Some(Drained { asked, busy: IdSet::new() });
         }
-        let busy = self.query_drained()?.busy.intersection(&asked.ranks);
+        let busy = query_drained(&self.command)?.busy.intersection(&asked.ranks);
         if busy.is_empty() {
             // No new job can be placed there.
             self.idle = Some(asked.clone());
@@ -77,8 +77,12 @@ impl Drainer {
         if self.drained.as_ref().is_some_and(settled) {
             return true;
         }
-        let Some(mut known) = self.query_drained() else { return false };
+        let Some(mut known) = query_drained(&self.command) else { return false };
         let (missing, back) = (leaving.difference(&known.all), known.ours.difference(ranks));
+        if !missing.is_empty() {
+            // A job may have started there since the ranks were found to be without jobs.
+            self.idle = None;
+        }
         let run = |words: &[&str]| self.command.run(words);
         let done = (missing.is_empty()
             || run(&["resource", "drain", &missing.to_string(), DRAIN_REASON]))
@@ -88,11 +92,16 @@ impl Drainer {
         self.drained = done.then_some(known);
         done
     }
+}
 
-    fn query_drained(&self) -> Option<DrainedRanks> {
-        let words = ["resource", "drain", "-n", "-o", "{state} {ranks} {reason}"];
-        parse_drained(&self.command.query(&words)?)
-    }
+/// All ranks that are drained, or that are drained when their jobs have finished.
+pub fn drained_ranks(command: &FluxCommand) -> Option<IdSet> {
+    Some(query_drained(command)?.all)
+}
+
+fn query_drained(command: &FluxCommand) -> Option<DrainedRanks> {
+    let words = ["resource", "drain", "-n", "-o", "{state} {ranks} {reason}"];
+    parse_drained(&command.query(&words)?)
 }
 
 /// The ranks that are online, from lines such as `1 fs-1: full`.
@@ -199,8 +208,17 @@ mod tests {
         // Once idle, Flux is not asked again.
         files.take_log();
         assert_eq!(drainer.status(), expected(""));
+        // A broker that was starting has connected, and a job has started there.
+        let later = "0 t-0: full\n1 t-1: full\n2 t-2: full\n3 t-3: full\n";
+        files.set_output(later, "drained 1-2 the cluster shrinks\n");
+        drainer.apply(&drain("1-7", "now"));
+        assert_eq!(files.take_log(), ["query", "resource drain 3 the cluster shrinks"]);
+        let drained = "drained 1-2 the cluster shrinks\ndraining 3 the cluster shrinks\n";
+        files.set_output(later, drained);
+        assert_eq!(drainer.status(), expected("3"));
+        files.take_log();
         // The ranks are offline, and rank 1 is needed again.
-        files.set_output("0 t-0: full\n", "drained* 1-2 the cluster shrinks\n");
+        files.set_output("0 t-0: full\n", "drained* 1-3 the cluster shrinks\n");
         drainer.apply(&drain("1-7", ""));
         assert_eq!(files.take_log(), [""; 0]);
         drainer.apply(&drain("2-7", ""));

@@ -30,18 +30,34 @@ pub struct FluxCommand {
 impl FluxCommand {
     /// The output of `flux WORDS`, if it succeeds in time.
     pub fn query(&self, words: &[&str]) -> Option<String> {
-        let mut command = Command::new(&self.flux);
-        command_output(command.args(words).env("FLUX_URI", &self.uri))
+        command_output(&mut self.command(words))
+    }
+
+    /// The output of `flux WORDS`, if it exits in time; if it fails, what it has printed before.
+    pub fn query_partial(&self, words: &[&str]) -> Option<String> {
+        Some(output_and_success(&mut self.command(words))?.0)
     }
 
     /// Whether `flux WORDS` succeeds in time.
     pub fn run(&self, words: &[&str]) -> bool {
         self.query(words).is_some()
     }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.flux);
+        command.args(words).env("FLUX_URI", &self.uri);
+        command
+    }
 }
 
 /// The output of a command, if it succeeds in time.
 pub fn command_output(command: &mut Command) -> Option<String> {
+    let (text, success) = output_and_success(command)?;
+    success.then_some(text)
+}
+
+/// The output of a command that exits in time, and whether it succeeds.
+fn output_and_success(command: &mut Command) -> Option<(String, bool)> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = piped.spawn().ok()?;
     let output = child.stdout.take()?;
@@ -55,15 +71,16 @@ pub fn command_output(command: &mut Command) -> Option<String> {
     });
     // Its output is closed just before it exits.
     let text = whole.recv_timeout(TIMEOUT).ok().flatten();
-    let success = wait_for_success(&mut child, deadline);
-    text.filter(|_| success)
+    let success = wait_for_exit(&mut child, deadline);
+    text.zip(success)
 }
 
-fn wait_for_success(child: &mut Child, deadline: Instant) -> bool {
+/// Whether the child succeeds; `None` if it does not exit in time.
+fn wait_for_exit(child: &mut Child, deadline: Instant) -> Option<bool> {
     let mut delay = Backoff::new(Duration::from_micros(200), Duration::from_millis(50));
     while Instant::now() < deadline {
         match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
+            Ok(Some(status)) => return Some(status.success()),
             Ok(None) => thread::sleep(delay.next_delay()),
             Err(_) => break,
         }
@@ -71,7 +88,7 @@ fn wait_for_success(child: &mut Child, deadline: Instant) -> bool {
     // This fails if it has just exited, which is fine.
     let _ = child.kill();
     let _ = child.wait();
-    false
+    None
 }
 
 #[cfg(test)]
@@ -87,6 +104,8 @@ mod tests {
         let asked = shell().query(&["-c", "echo $FLUX_URI"]);
         assert_eq!(asked.as_deref(), Some("local:///x\n"));
         assert_eq!(shell().query(&["-c", "echo no; exit 1"]), None);
+        let partial = shell().query_partial(&["-c", "echo first; exit 1"]);
+        assert_eq!(partial.as_deref(), Some("first\n"));
         assert!(shell().run(&["-c", ":"]));
         let missing = FluxCommand { flux: "/no/flux".into(), ..shell() };
         assert!(!missing.run(&[]));

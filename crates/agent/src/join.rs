@@ -1,5 +1,9 @@
 //! Asks the operator whether a broker may join the instance of another cluster.
 //!
+//! If the lender is in another Kubernetes cluster, it is asked first (`remote_lead`), and both must
+//! agree. A broker with an invitation but without an operator of its own, as a burst creates them,
+//! asks the lender alone.
+//!
 //! It is asked before every start of a broker, also when a broker of the same pod has exited: a pod
 //! on a node that was given up may outlive its lease.
 
@@ -23,10 +27,23 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 /// Asks for permission, again and again.
 #[derive(Debug)]
 pub struct PermissionRequest {
-    /// `None` if its address or the key is missing; then there is never a permission.
-    operator: Option<OperatorClient>,
+    authority: Authority,
     request: JoinRequest,
+    /// Whether a lender in another Kubernetes cluster has given permission.
+    is_invited: bool,
     delay: Backoff,
+}
+
+/// Who gives permission here.
+#[derive(Debug)]
+enum Authority {
+    /// The operator of this Kubernetes cluster.
+    Operator(OperatorClient),
+    /// The lender of the invitation: no operator of this Kubernetes cluster has created the pod.
+    Lender,
+    /// The operator, but its key is missing, or no address and no lender to ask: there is never a
+    /// permission.
+    Missing,
 }
 
 /// What to do next.
@@ -54,8 +71,14 @@ impl PermissionRequest {
         if cluster.is_empty() && remote.is_none() {
             return None;
         }
-        let target = rank.plan.report.as_ref();
-        let operator = target.and_then(|target| OperatorClient::new(common, target));
+        let has_invitation = remote.as_ref().is_some_and(|remote| remote.invitation.is_some());
+        let authority = match rank.plan.report.as_ref() {
+            Some(target) => {
+                OperatorClient::new(common, target).map_or(Authority::Missing, Authority::Operator)
+            }
+            None if has_invitation => Authority::Lender,
+            None => Authority::Missing,
+        };
         let request = JoinRequest {
             index: common.index,
             rank: rank.number,
@@ -64,7 +87,7 @@ impl PermissionRequest {
             last_error,
             refusal: None,
         };
-        Some(PermissionRequest { operator, request, delay: BACKOFF })
+        Some(PermissionRequest { authority, request, is_invited: false, delay: BACKOFF })
     }
 
     /// What is asked.
@@ -72,17 +95,26 @@ impl PermissionRequest {
         &self.request
     }
 
-    /// Notes what a lender in another Kubernetes cluster has answered, for the operator here.
-    pub fn set_refusal(&mut self, refusal: Option<JoinRefusal>) {
-        self.request.refusal = refusal;
+    /// Notes what a lender in another Kubernetes cluster has answered; `None` if there is none.
+    pub fn set_lender_answer(&mut self, answer: Option<Result<(), JoinRefusal>>) {
+        self.is_invited = matches!(answer, Some(Ok(())));
+        self.request.refusal = answer.and_then(Result::err);
     }
 
     /// Asks once.
     pub fn ask(&mut self) -> NextStep {
         let report = Report::JoinWanted(self.request.clone());
-        let Some(operator) = &mut self.operator else {
-            let why = "there is no operator to ask".to_owned();
-            return NextStep::AskAgain(self.delay.next_delay(), Some(why));
+        let operator = match &mut self.authority {
+            Authority::Operator(operator) => operator,
+            Authority::Lender if self.is_invited => return NextStep::Start,
+            Authority::Lender => {
+                let why = self.request.refusal.as_ref().map(|refusal| refusal.message.clone());
+                return NextStep::AskAgain(self.delay.next_delay(), why);
+            }
+            Authority::Missing => {
+                let why = "there is no operator to ask".to_owned();
+                return NextStep::AskAgain(self.delay.next_delay(), Some(why));
+            }
         };
         let reply = operator.exchange(&report, TIMEOUT).unwrap_or_default();
         let answer = reply.work.into_iter().find_map(|work| match work {
@@ -94,6 +126,70 @@ impl PermissionRequest {
             Some(JoinAnswer::Replace(why)) => NextStep::Replace(why),
             Some(JoinAnswer::Wait(why)) => NextStep::AskAgain(self.delay.next_delay(), Some(why)),
             None => NextStep::AskAgain(self.delay.next_delay(), None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank_plan::tests::{plan, rank};
+    use flux_operator_wire::{BootPlan, RemoteLead, ReportTarget};
+
+    fn request(invitation: Option<&str>, report: Option<ReportTarget>) -> PermissionRequest {
+        let remote = RemoteLead {
+            addresses: vec!["127.0.0.1:1".into()],
+            invitation: invitation.map(str::to_owned),
+            joiner_name: "ns/b".into(),
+        };
+        let join = JoinPlan {
+            lender: "a".into(),
+            cluster: "c".into(),
+            job: String::new(),
+            ranks: "2-3".parse().unwrap(),
+            table: "hash".into(),
+            remote: Some(remote),
+        };
+        let common = CommonArguments {
+            plan: "/".into(),
+            secrets: "/".into(),
+            root: "/".into(),
+            index: 0,
+            flux: None,
+        };
+        let rank = rank(BootPlan { join: Some(join), report, ..plan() }, 2);
+        let facts = BrokerFacts::default();
+        PermissionRequest::new(&common, &rank, facts, String::new()).unwrap()
+    }
+
+    fn why(step: NextStep) -> Option<String> {
+        match step {
+            NextStep::AskAgain(_, why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_an_operator_the_lender_of_an_invitation_decides() {
+        let mut request = request(Some("i"), None);
+        assert_eq!(why(request.ask()), None, "the lender was not asked");
+        let refusal = JoinRefusal { reason: "Joining".into(), message: "wait for it".into() };
+        request.set_lender_answer(Some(Err(refusal.clone())));
+        assert_eq!(why(request.ask()).as_deref(), Some("wait for it"));
+        request.set_lender_answer(Some(Ok(())));
+        assert_eq!(request.ask(), NextStep::Start);
+        // It is asked before every start.
+        request.set_lender_answer(Some(Err(refusal)));
+        assert_eq!(why(request.ask()).as_deref(), Some("wait for it"));
+    }
+
+    #[test]
+    fn without_an_operator_and_an_invitation_there_is_no_permission() {
+        let operator = ReportTarget { url: "http://127.0.0.1:1".into(), uid: "b".into() };
+        // The operator's key cannot be read from `/`.
+        for mut request in [request(None, None), request(Some("i"), Some(operator))] {
+            request.set_lender_answer(Some(Ok(())));
+            assert_eq!(why(request.ask()).as_deref(), Some("there is no operator to ask"));
         }
     }
 }

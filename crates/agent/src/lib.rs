@@ -39,6 +39,7 @@ mod lead_proof;
 mod lead_search;
 mod lead_watch;
 mod listener;
+mod listing_schedule;
 mod nonce;
 mod notice;
 mod operator_client;

@@ -138,11 +138,12 @@ fn report_forever(
         }
         let (drained, last_error) = (duties.drained(), last_error.clone());
         let state = InstanceState { drained, last_error, ..instance.probe() };
+        let counts = state.jobs;
         let known = sent
             .as_ref()
             .is_some_and(|(before, at)| *before == state && at.elapsed() < MAX_REPORT_INTERVAL);
         let pause = if known {
-            quiet.next_delay()
+            duties.query_delay(quiet.next_delay())
         } else if let Ok(reply) =
             operator.exchange(&Report::Instance(state.clone()), REPORT_TIMEOUT)
         {
@@ -152,12 +153,12 @@ fn report_forever(
             }
             alone.reset();
             sent = Some((state, Instant::now()));
-            quiet.next_delay()
+            duties.query_delay(quiet.next_delay())
         } else {
             // The operator will come back; the cluster runs without it.
             alone.next_delay()
         };
-        for page in duties.pending_pages() {
+        for page in duties.pending_pages(counts) {
             if operator.exchange(&Report::Pending(page), REPORT_TIMEOUT).is_err() {
                 duties.report_pending_again();
                 break;

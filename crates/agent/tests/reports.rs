@@ -8,6 +8,7 @@ use std::process::Command;
 
 use common::operator::FakeOperator;
 use common::{Cluster, eventually, free_port, shell_line};
+use flux_operator_flux::IdSet;
 use flux_operator_wire::names::variable;
 use flux_operator_wire::{
     BrokerFacts, Drain, Drained, EXIT_REPLACE_POD, JobCounts, JoinAnswer, JoinPlan, JoinRequest,
@@ -56,18 +57,29 @@ fn the_lead_reports_what_only_flux_knows() {
         Command::new(&connect).args(["flux", "submit", "-N2", "sleep", "inf"]).output().unwrap();
     assert!(job.status.success());
     operator.set_work(vec![Work::ListPending]);
-    // fluxlet has no `flux kvs`, so the attributes of a job are unknown.
-    let has_kvs = run(&["flux", "kvs", "ls"]);
     // Skipped if this Flux does not accept these options.
-    if run(&["flux", "job", "list", "--states=pending", "--count=1000"]) {
+    if run(&["flux", "job", "list", "--user=all", "--states=pending", "--count=10000"]) {
         assert!(run(&["flux", "submit", "-N2", "--setattr=burstable", "true"]));
         eventually("the job is listed", || {
-            let listed = operator.pending().pop();
-            listed.is_some_and(|page| match page.jobs.as_slice() {
-                [job] => job.nodes == Some(2) && (!has_kvs || job.attributes["burstable"] == 1),
+            let Some(page) = operator.pending().pop() else { return false };
+            let ranks = page.ranks.unwrap_or_default();
+            let is_running = |ranks: &str| match page.running.as_slice() {
+                [job] => job.ranks.to_string() == ranks,
                 _ => false,
-            })
+            };
+            let is_pending = match page.jobs.as_slice() {
+                [job] => {
+                    job.nodes == Some(2)
+                        && job.user == rustix::process::getuid().as_raw()
+                        && job.attributes.get("burstable") == Some(&1.into())
+                }
+                _ => false,
+            };
+            is_pending && is_running("0-1") && ranks.busy.to_string() == "0-1"
         });
+        // No rank is drained.
+        let drained = operator.pending().pop().and_then(|page| page.ranks?.drained);
+        assert_eq!(drained, Some(IdSet::new()));
     }
     assert_eq!(lead.stop(), 143);
     assert_eq!(worker.stop(), 143);

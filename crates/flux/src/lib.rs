@@ -1,5 +1,5 @@
 //! Flux's formats as types: host lists, idsets, resource sets, broker configurations,
-//! certificates, job IDs and states, versions.
+//! certificates, job IDs, states and lists, jobspecs, versions.
 //!
 //! Everything that the operator writes for Flux or reads from it goes through these types, which
 //! parse and print Flux's formats. They follow the Flux RFCs and, where those are silent, flux-core
@@ -32,6 +32,8 @@ pub mod idset;
 pub mod job_id;
 mod job_result;
 mod job_state;
+mod jobspec;
+mod listed_job;
 mod names;
 mod rank_list;
 mod resource_state;
@@ -50,6 +52,8 @@ pub use idset::{IdSet, IdSetError};
 pub use job_id::{JobId, JobIdError};
 pub use job_result::{JobResult, JobStatus};
 pub use job_state::{JobState, JobStateGroup};
+pub use jobspec::Jobspec;
+pub use listed_job::ListedJob;
 pub use names::UnknownName;
 pub use rank_list::{RankList, RankListError};
 pub use resource_state::{NodeStatus, ResourceState};

@@ -206,6 +206,16 @@ impl ResourceSet {
         self.count(|children| children.gpu.as_ref())
     }
 
+    /// How many cores and GPUs a rank has.
+    pub fn size_of(&self, rank: u32) -> Option<(u64, u64)> {
+        let entries = self.document.execution.r_lite.iter();
+        let sizes =
+            entries.filter(|it| it.rank.contains(rank)).map(|RLiteEntry { children, .. }| {
+                (children.core.len(), children.gpu.as_ref().map_or(0, IdSet::len))
+            });
+        sizes.reduce(|(cores, gpus), (core, gpu)| (cores + core, gpus + gpu))
+    }
+
     /// The number of slots of a job's allocation; `None` for the resources of an instance.
     pub fn slot_count(&self) -> Option<u64> {
         self.document.execution.nslots

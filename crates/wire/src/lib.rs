@@ -24,8 +24,8 @@ pub use boot::{
 pub use join::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal, JoinRequest};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
-    BlockingJob, Drain, Drained, InstanceState, JobCounts, PendingJob, PendingPage, Reply, Report,
-    Work,
+    BlockingJob, Drain, Drained, InstanceState, JobCounts, JobList, PendingJob, PendingPage,
+    RankUse, Reply, Report, RunningJob, Work,
 };
 pub use termination::{
     EXIT_REPLACE_POD, EXIT_SIGTERM, REPLACED_EXIT_CODES, Termination, TerminationReason,

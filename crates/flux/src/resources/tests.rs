@@ -76,6 +76,8 @@ fn ranks_may_be_spread_over_entries_and_hosts_over_lists() {
     assert_eq!(resources.ranks().to_string(), "0-2");
     assert_eq!(resources.host(2).as_deref(), Some("fs-2"));
     assert_eq!((resources.core_count(), resources.gpu_count()), (9, 1));
+    let sizes = [0, 1, 2, 3].map(|rank| resources.size_of(rank));
+    assert_eq!(sizes, [Some((3, 0)), Some((2, 0)), Some((4, 1)), None]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod job_show;
 mod jobs;
 mod jobs_fields;
 mod keygen;
+mod kvs;
 mod overlay;
 mod queue;
 mod resource;
@@ -93,6 +94,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         "proxy" => info::proxy(rest),
         "shutdown" => shutdown::main(rest),
         "keygen" => keygen::main(rest),
+        "kvs" => kvs::main(rest),
         "getattr" => info::get_attribute(rest),
         "setattr" => info::set_attribute(rest),
         "lsattr" => info::list_attributes(rest),
@@ -161,6 +163,7 @@ get resource, queue and other instance information
    queue              list and manipulate flux queues
    overlay            Show flux overlay network status
    uptime             Tell how long Flux has been up and running
+   kvs                get jobspecs by their keys
    getattr, setattr, lsattr, config, dmesg, ping
 
 other useful commands

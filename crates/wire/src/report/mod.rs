@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRequest};
 
-pub use pending::{PendingJob, PendingPage};
+pub use pending::{JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
 /// What an agent sends in one request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
