@@ -231,7 +231,7 @@ lint: ## Check formatting, lints and misleading phrases; the pure crates also al
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	@! git grep -niE -f tests/misleading-phrases.txt -- . ':!tests/misleading-phrases.txt' || \
 		{ echo "these phrases mislead readers: say it plainly, with the terms of docs/glossary.md"; exit 1; }
-	for crate in flux wire api queue plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
+	for crate in flux wire api queue burst plan install; do $(CARGO) check -q -p flux-operator-$$crate || exit 1; done
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

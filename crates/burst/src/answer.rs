@@ -1,0 +1,335 @@
+//! The answer for a pending job.
+
+use std::fmt;
+
+use flux_operator_flux::JobId;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::constraint::ConstraintError;
+
+/// Why nodes were or were not requested for a pending job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The job's id.
+    pub job: u64,
+    /// The answer, in one word.
+    pub reason: AnswerReason,
+    /// The answer, in a sentence: what is missing, how long to wait, or what to do.
+    pub message: String,
+    /// The policy whose answer it is.
+    pub policy: Option<String>,
+    /// The Burst that the job waits for.
+    pub burst: Option<String>,
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// The answer for a job, in one word.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum AnswerReason {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl AnswerReason {
+            /// All of them.
+            pub const ALL: &[AnswerReason] = &[$(AnswerReason::$name),+];
+
+            /// Whether the policy serves the job, now or later.
+            pub fn is_selected(self) -> bool {
+                self >= AnswerReason::TooYoung
+            }
+
+            /// The word.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(AnswerReason::$name => stringify!($name),)+
+                }
+            }
+        }
+    };
+}
+
+// In the order of how near a job is to nodes: if policies or targets answer differently, the last
+// of these answers is given.
+reasons! {
+    /// It is held.
+    Held,
+    /// It waits for a job ahead of it, and the scheduler starts none before that.
+    BlockedByJob,
+    /// Its constraint cannot be evaluated.
+    UnknownConstraint,
+    /// It needs more nodes than the rank table has.
+    TooLargeForTable,
+    /// No policy serves the MiniCluster.
+    NoPolicy,
+    /// The policy is not accepted.
+    PolicyRejected,
+    /// It lacks the attribute that the policy selects by.
+    NotSelected,
+    /// The policy serves other users.
+    OtherUser,
+    /// The policy serves other queues.
+    OtherQueue,
+    /// It needs fewer nodes than jobs that the policy serves.
+    TooSmall,
+    /// It needs more nodes than jobs that the policy serves.
+    TooLarge,
+    /// It has not waited long enough.
+    TooYoung,
+    /// The policy is suspended.
+    Suspended,
+    /// The nodes of no target have the cores, GPUs or property that it needs.
+    NoTargetFits,
+    /// It needs more than there would be with the largest burst.
+    TooLargeForTargets,
+    /// The target has failed, and is not tried again yet.
+    TargetFailed,
+    /// The policy has used its node-hours of the day.
+    LimitNodeHours,
+    /// The policy has reached its cost of the day.
+    LimitCost,
+    /// The policy has its largest number of bursts.
+    LimitBursts,
+    /// The policy has too few nodes left.
+    LimitNodes,
+    /// The target has too few nodes left.
+    TargetFull,
+    /// Too few ranks can be leased.
+    NoRanks,
+    /// It is expected to start before nodes would be up.
+    StartsSoon,
+    /// Nodes have not been missing for long enough.
+    Stabilizing,
+    /// Nodes are requested for it.
+    Requested,
+    /// It starts when nodes of a burst are up.
+    WaitsForBurst,
+    /// It can start on nodes that are free.
+    StartsHere,
+}
+
+impl fmt::Display for AnswerReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An answer with its facts. The `Display` implementation is the message.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Why<'a> {
+    Held,
+    BlockedByJob { job: u64 },
+    UnknownConstraint { error: &'a ConstraintError },
+    TooLargeForTable { nodes: u32, table_size: u32 },
+    NoPolicy,
+    PolicyRejected { policy: &'a str, message: &'a str },
+    NotSelected { attribute: &'a str },
+    OtherUser { policy: &'a str, user: i64 },
+    OtherQueue { policy: &'a str, queue: &'a str },
+    TooSmall { policy: &'a str, nodes: u32, min: i32 },
+    TooLarge { policy: &'a str, nodes: u32, max: i32 },
+    TooYoung { seconds: i64 },
+    Suspended { policy: &'a str },
+    NoTargetFits { policy: &'a str },
+    TooLargeForTargets { amount: (u32, &'static str), most: u32 },
+    TargetFailed { target: &'a str, seconds: i64 },
+    LimitNodeHours { policy: &'a str, limit: i32 },
+    LimitCost { policy: &'a str, limit: &'a str },
+    LimitBursts { policy: &'a str, limit: usize },
+    LimitNodes { policy: &'a str, missing: i32, left: i32 },
+    TargetFull { target: &'a str, missing: i32, left: i32 },
+    NoRanks { target: &'a str, missing: u32, left: u32 },
+    StartsSoon { target: &'a str, seconds: i64 },
+    Stabilizing { seconds: i64 },
+    Requested { target: &'a str },
+    WaitsForBurst { burst: &'a str },
+    StartsHere,
+}
+
+/// Why a policy or one of its targets does not serve a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal<'a> {
+    pub(crate) why: Why<'a>,
+    /// When that changes, if waiting is enough.
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl<'a> From<Why<'a>> for Refusal<'a> {
+    fn from(why: Why<'a>) -> Self {
+        Refusal { why, until: None }
+    }
+}
+
+impl Why<'_> {
+    /// The answer in one word.
+    pub(crate) fn reason(&self) -> AnswerReason {
+        match self {
+            Why::Held => AnswerReason::Held,
+            Why::BlockedByJob { .. } => AnswerReason::BlockedByJob,
+            Why::UnknownConstraint { .. } => AnswerReason::UnknownConstraint,
+            Why::TooLargeForTable { .. } => AnswerReason::TooLargeForTable,
+            Why::NoPolicy => AnswerReason::NoPolicy,
+            Why::PolicyRejected { .. } => AnswerReason::PolicyRejected,
+            Why::NotSelected { .. } => AnswerReason::NotSelected,
+            Why::OtherUser { .. } => AnswerReason::OtherUser,
+            Why::OtherQueue { .. } => AnswerReason::OtherQueue,
+            Why::TooSmall { .. } => AnswerReason::TooSmall,
+            Why::TooLarge { .. } => AnswerReason::TooLarge,
+            Why::TooYoung { .. } => AnswerReason::TooYoung,
+            Why::Suspended { .. } => AnswerReason::Suspended,
+            Why::NoTargetFits { .. } => AnswerReason::NoTargetFits,
+            Why::TooLargeForTargets { .. } => AnswerReason::TooLargeForTargets,
+            Why::TargetFailed { .. } => AnswerReason::TargetFailed,
+            Why::LimitNodeHours { .. } => AnswerReason::LimitNodeHours,
+            Why::LimitCost { .. } => AnswerReason::LimitCost,
+            Why::LimitBursts { .. } => AnswerReason::LimitBursts,
+            Why::LimitNodes { .. } => AnswerReason::LimitNodes,
+            Why::TargetFull { .. } => AnswerReason::TargetFull,
+            Why::NoRanks { .. } => AnswerReason::NoRanks,
+            Why::StartsSoon { .. } => AnswerReason::StartsSoon,
+            Why::Stabilizing { .. } => AnswerReason::Stabilizing,
+            Why::Requested { .. } => AnswerReason::Requested,
+            Why::WaitsForBurst { .. } => AnswerReason::WaitsForBurst,
+            Why::StartsHere => AnswerReason::StartsHere,
+        }
+    }
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Held => f.write_str("it is held: release it with flux job urgency JOBID default"),
+            Why::BlockedByJob { job } => write!(
+                f,
+                "{} ahead of it cannot start, and the scheduler starts jobs in order: more nodes \
+                 would not help",
+                JobId::from(*job)
+            ),
+            Why::UnknownConstraint { error } => {
+                write!(f, "its constraint cannot be evaluated: {error}")
+            }
+            Why::TooLargeForTable { nodes, table_size } => write!(
+                f,
+                "needs {nodes} nodes, but the rank table has {table_size} ranks: request fewer, or \
+                 create the MiniCluster with more"
+            ),
+            Why::NoPolicy => f.write_str("no BurstPolicy selects the MiniCluster"),
+            Why::PolicyRejected { policy, message } => {
+                write!(f, "BurstPolicy {policy:?} is not accepted: {message}")
+            }
+            Why::NotSelected { attribute } => {
+                write!(f, "has no attribute {attribute}: submit it with --setattr={attribute}")
+            }
+            Why::OtherUser { policy, user } => {
+                write!(f, "BurstPolicy {policy:?} does not serve user {user}")
+            }
+            Why::OtherQueue { policy, queue } => {
+                write!(f, "BurstPolicy {policy:?} does not serve queue {queue:?}")
+            }
+            Why::TooSmall { policy, nodes, min } => write!(
+                f,
+                "needs {}, but BurstPolicy {policy:?} serves jobs of at least {min}",
+                count(*nodes)
+            ),
+            Why::TooLarge { policy, nodes, max } => write!(
+                f,
+                "needs {}, but BurstPolicy {policy:?} serves jobs of at most {max}",
+                count(*nodes)
+            ),
+            Why::TooYoung { seconds } => {
+                write!(f, "has not waited long enough: nodes may be requested in {seconds} s")
+            }
+            Why::Suspended { policy } => write!(f, "BurstPolicy {policy:?} is suspended"),
+            Why::NoTargetFits { policy } => write!(
+                f,
+                "no target of BurstPolicy {policy:?} has nodes with the cores, GPUs and property \
+                 that it needs"
+            ),
+            Why::TooLargeForTargets { amount: (amount, unit), most } => write!(
+                f,
+                "needs {amount} {unit}, but there are at most {most} with the largest burst: request \
+                 fewer, or raise the limits of the BurstPolicy"
+            ),
+            Why::TargetFailed { target, seconds } => {
+                write!(f, "target {target:?} has failed, and is tried again in {seconds} s")
+            }
+            Why::LimitNodeHours { policy, limit } => write!(
+                f,
+                "BurstPolicy {policy:?} has used its {limit} node-hours of this day: it waits until \
+                 00:00 UTC, or for nodes"
+            ),
+            Why::LimitCost { policy, limit } => write!(
+                f,
+                "BurstPolicy {policy:?} has reached its cost of {limit} of this day: it waits until \
+                 00:00 UTC, or for nodes"
+            ),
+            Why::LimitBursts { policy, limit } => write!(
+                f,
+                "BurstPolicy {policy:?} has all of its {limit} bursts: it waits until one is given \
+                 back, or for nodes"
+            ),
+            Why::LimitNodes { policy, missing, left } => {
+                write!(f, "missing {missing} nodes, but BurstPolicy {policy:?} has {left} left")
+            }
+            Why::TargetFull { target, missing, left } => {
+                write!(f, "missing {missing} nodes, but target {target:?} has {left} left")
+            }
+            Why::NoRanks { target, missing, left } => write!(
+                f,
+                "a burst to target {target:?} needs {missing} ranks, but {left} can be leased: it \
+                 waits until ranks are given back"
+            ),
+            Why::StartsSoon { target, seconds } => write!(
+                f,
+                "expected to start in {seconds} s, before nodes of target {target:?} would be up"
+            ),
+            Why::Stabilizing { seconds } => {
+                write!(f, "nodes are missing: they are requested in {seconds} s if they still are")
+            }
+            Why::Requested { target } => write!(f, "nodes of target {target:?} are requested"),
+            Why::WaitsForBurst { burst } => {
+                write!(f, "starts when the nodes of Burst {burst:?} are up")
+            }
+            Why::StartsHere => f.write_str("enough nodes are free: the scheduler can start it"),
+        }
+    }
+}
+
+fn count(nodes: u32) -> String {
+    if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_says_what_to_do_or_how_long_to_wait() {
+        let error = ConstraintError::Operator("near".into());
+        let cases = [
+            (
+                Why::NotSelected { attribute: "burstable" },
+                "has no attribute burstable: submit it with --setattr=burstable",
+            ),
+            (
+                Why::TooYoung { seconds: 30 },
+                "has not waited long enough: nodes may be requested in 30 s",
+            ),
+            (
+                Why::TooSmall { policy: "p", nodes: 1, min: 2 },
+                "needs 1 node, but BurstPolicy \"p\" serves jobs of at least 2",
+            ),
+            (
+                Why::UnknownConstraint { error: &error },
+                "its constraint cannot be evaluated: operator \"near\" is not known",
+            ),
+            (
+                Why::TargetFailed { target: "gke", seconds: 60 },
+                "target \"gke\" has failed, and is tried again in 60 s",
+            ),
+        ];
+        for (why, message) in cases {
+            assert_eq!(why.to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! One decision about one instance.
+
+use std::collections::{BTreeSet, HashMap};
+
+use flux_operator_api::burst::BurstTarget;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::answer::{Refusal, Why};
+use crate::constraint::{Constraint, ConstraintError};
+use crate::job_match::select;
+use crate::pool::shape;
+use crate::request::{Demand, Requests, starts_soon};
+use crate::shrink::{give_back, shrink};
+use crate::supply::Supply;
+use crate::time::{earlier, next_day, seconds_after, seconds_until};
+use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyState, Pool};
+
+/// Decides about the bursts of one MiniCluster, and answers every pending job.
+///
+/// `policies` are those that serve the MiniCluster, oldest first; `pools` are its bursts, oldest
+/// first; `jobs` are in the order of Flux's queue; `memory` is that of the last decision.
+///
+/// Once the actions are applied, the next decision requests nothing more for the same jobs. The sum
+/// of actions and what is in use is within all limits.
+pub fn decide(
+    instance: &Instance,
+    policies: &[PolicyState],
+    pools: &[Pool],
+    jobs: &[Job],
+    memory: &Memory,
+    now: Timestamp,
+) -> Decision {
+    let constraints = Constraints::parse(jobs);
+    let requests = Requests::new(instance, policies, pools, now);
+    let actions = give_back(instance, policies, &requests.budgets, pools);
+    let given_back: BTreeSet<&str> = (actions.iter())
+        .filter_map(|action| match action {
+            Action::GiveBack { burst, .. } => Some(burst.as_str()),
+            Action::Create { .. } | Action::Resize { .. } => None,
+        })
+        .collect();
+    let supply = Supply::new(instance, policies, pools, &given_back, now);
+    let largest_node = largest_node(instance, policies);
+    let exhausted = requests.budgets.iter().any(|budget| budget.exhausted.is_some());
+    let requeue_at = exhausted.then(|| next_day(now));
+    let mut run = Run {
+        instance,
+        policies,
+        memory,
+        now,
+        constraints: &constraints,
+        largest_node,
+        requests,
+        supply,
+        requeue_at,
+    };
+    let mut blocker = None;
+    let mut outcomes = Vec::with_capacity(jobs.len());
+    for (index, job) in jobs.iter().enumerate() {
+        let outcome = match blocker {
+            Some(blocker) if !job.is_held => Outcome::of(Why::BlockedByJob { job: blocker }),
+            _ => run.consider(job, index),
+        };
+        let waits = matches!(outcome, Outcome::Refused { .. }) && !job.is_held;
+        if waits && blocker.is_none() && !instance.skips_blocked {
+            blocker = Some(job.id);
+        }
+        outcomes.push(outcome);
+    }
+    run.conclude(jobs, outcomes, actions)
+}
+
+/// What came out for a job.
+enum Outcome<'a> {
+    /// It can start.
+    Starts,
+    /// It waits for nodes of a pool, which are requested for it if `is_request`.
+    Waits { pool: usize, is_request: bool },
+    /// Nothing is requested for it.
+    Refused { why: Why<'a>, policy: Option<usize> },
+}
+
+impl<'a> Outcome<'a> {
+    fn of(why: Why<'a>) -> Outcome<'a> {
+        Outcome::Refused { why, policy: None }
+    }
+}
+
+struct Run<'a> {
+    instance: &'a Instance,
+    policies: &'a [PolicyState],
+    memory: &'a Memory,
+    now: Timestamp,
+    constraints: &'a Constraints,
+    largest_node: (u32, u32),
+    requests: Requests<'a>,
+    supply: Supply<'a>,
+    requeue_at: Option<Timestamp>,
+}
+
+impl<'a> Run<'a> {
+    fn consider(&mut self, job: &'a Job, index: usize) -> Outcome<'a> {
+        if job.is_held {
+            return Outcome::of(Why::Held);
+        }
+        let constraint = match self.constraints.of(index) {
+            Ok(constraint) => constraint,
+            Err(error) => return Outcome::of(Why::UnknownConstraint { error }),
+        };
+        let need = job.need();
+        let (nodes, table_size) =
+            (need.node_count(self.largest_node.0, self.largest_node.1), self.instance.table_size);
+        if nodes > table_size {
+            return Outcome::of(Why::TooLargeForTable { nodes, table_size });
+        }
+        let (parts, rest) = self.supply.online(need, constraint);
+        if rest.is_met() {
+            self.supply.take(parts);
+            return Outcome::Starts;
+        }
+        let demand = Demand { job, need, rest, constraint };
+        let nodes = job.node_count(self.instance.lead_cores);
+        let refusals: Vec<Option<Refusal<'a>>> = (self.policies.iter())
+            .map(|policy| select(policy, job, nodes, self.now).err())
+            .collect();
+        let is_selected = |policy: usize| refusals[policy].is_none();
+        if let Some(pool) = self.coming(demand, is_selected) {
+            self.supply.take(parts);
+            self.supply.take_coming(pool, job.id, rest, constraint);
+            // Also what a burst that is created anyway has left is part of this request.
+            let is_request = self.supply.pools[pool].pool.is_none();
+            return Outcome::Waits { pool, is_request };
+        }
+        match self.request(demand, refusals) {
+            Ok(pool) => {
+                self.supply.take(parts);
+                self.supply.take_coming(pool, job.id, rest, constraint);
+                Outcome::Waits { pool, is_request: true }
+            }
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The pool whose nodes, when they come up, are enough for a job: the one it waited for before,
+    /// otherwise the first.
+    fn coming(&self, demand: Demand<'a>, is_selected: impl Fn(usize) -> bool) -> Option<usize> {
+        let has_nodes = |&pool: &usize| {
+            let plan = &self.supply.pools[pool];
+            if !plan.is_coming || !self.supply.has_coming(pool) {
+                return false;
+            }
+            // Nodes that a policy has requested are for jobs that it selects. Another job may start
+            // on them all the same once they are online.
+            let is_for = plan.policy.is_none_or(|policy| {
+                is_selected(policy)
+                    && starts_soon(&self.policies[policy], plan.target, demand.job, self.now)
+                        .is_none()
+            });
+            is_for && self.supply.missing(pool, demand.rest, demand.constraint) == Some(0)
+        };
+        let same = self.memory.waits_for.get(&demand.job.id).and_then(|nth| self.find(nth));
+        let mut others = self.supply.order.iter().copied();
+        same.filter(has_nodes).or_else(|| others.find(has_nodes))
+    }
+
+    fn find(&self, nth: &NthPool) -> Option<usize> {
+        self.supply.pools.iter().position(|plan| {
+            plan.position == nth.position
+                && plan.target.name == nth.target
+                && plan.policy.is_some_and(|policy| self.policies[policy].name == nth.policy)
+        })
+    }
+
+    /// Requests nodes for a job by the first policy that selects it and can have them.
+    fn request(
+        &mut self,
+        demand: Demand<'a>,
+        refusals: Vec<Option<Refusal<'a>>>,
+    ) -> Result<usize, Outcome<'a>> {
+        let mut nearest: Option<(Refusal<'a>, usize)> = None;
+        for (index, unselected) in refusals.into_iter().enumerate() {
+            let policy = &self.policies[index];
+            let name = policy.name.as_str();
+            let refusal = if let Some(message) = &policy.rejected {
+                Why::PolicyRejected { policy: name, message }.into()
+            } else if let Some(unselected) = unselected {
+                unselected
+            } else if policy.spec.suspend {
+                Why::Suspended { policy: name }.into()
+            } else {
+                match self.requests.request(&mut self.supply, index, demand) {
+                    Ok(pool) => return Ok(pool),
+                    Err(refusal) => refusal,
+                }
+            };
+            if let Some(until) = refusal.until {
+                self.requeue_at = earlier(self.requeue_at, until);
+            }
+            nearest = Some(match nearest {
+                Some((nearest, of)) if nearest.why.reason() >= refusal.why.reason() => {
+                    (nearest, of)
+                }
+                _ => (refusal, index),
+            });
+        }
+        Err(match nearest {
+            None => Outcome::of(Why::NoPolicy),
+            Some((refusal, policy)) => Outcome::Refused { why: refusal.why, policy: Some(policy) },
+        })
+    }
+
+    fn conclude(
+        mut self,
+        jobs: &[Job],
+        outcomes: Vec<Outcome<'a>>,
+        mut actions: Vec<Action>,
+    ) -> Decision {
+        let mut memory = Memory::default();
+        // For each policy: until when it waits with its requests.
+        let mut stable_at = vec![None; self.policies.len()];
+        for (number, plan) in self.supply.pools.iter().enumerate() {
+            let grown = plan.nodes != plan.pool.map_or(0, |pool| pool.nodes);
+            let Some(index) = plan.policy.filter(|_| grown) else { continue };
+            let policy = &self.policies[index];
+            let since = self.memory.missing_since.get(&policy.name).copied();
+            let since = since.unwrap_or(self.now).min(self.now);
+            memory.missing_since.insert(policy.name.clone(), since);
+            let until = seconds_after(since, policy.spec.when.stabilization_seconds());
+            if self.now < until {
+                stable_at[index] = Some(until);
+                self.requeue_at = earlier(self.requeue_at, until);
+                continue;
+            }
+            actions.push(match plan.pool {
+                Some(pool) => Action::Resize { burst: pool.name.clone(), nodes: plan.nodes },
+                None => Action::Create {
+                    policy: policy.name.clone(),
+                    target: Box::new(BurstTarget {
+                        ranks: self.supply.property(number).into(),
+                        ..plan.target.clone()
+                    }),
+                    nodes: plan.nodes,
+                    jobs: plan.jobs.clone(),
+                },
+            });
+        }
+        let (smaller, next) = shrink(self.instance, self.policies, &self.supply.pools, self.now);
+        actions.extend(smaller);
+        if let Some(next) = next {
+            self.requeue_at = earlier(self.requeue_at, next);
+        }
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (job, outcome) in jobs.iter().zip(outcomes) {
+            answers.push(self.answer(job, outcome, &stable_at, &mut memory));
+        }
+        Decision { actions, answers, memory, requeue_at: self.requeue_at }
+    }
+
+    fn answer(
+        &self,
+        job: &Job,
+        outcome: Outcome<'_>,
+        stable_at: &[Option<Timestamp>],
+        memory: &mut Memory,
+    ) -> Answer {
+        let (why, policy, burst) = match outcome {
+            Outcome::Starts => (Why::StartsHere, None, None),
+            Outcome::Refused { why, policy } => (why, policy, None),
+            Outcome::Waits { pool, is_request } => {
+                let plan = &self.supply.pools[pool];
+                let burst = plan.pool.map(|pool| pool.name.as_str());
+                if let Some(policy) = plan.policy {
+                    let policy = self.policies[policy].name.clone();
+                    let target = plan.target.name.clone();
+                    let nth = NthPool { policy, target, position: plan.position };
+                    memory.waits_for.insert(job.id, nth);
+                }
+                let until = plan.policy.and_then(|policy| stable_at[policy]);
+                let why = match (until, burst) {
+                    (Some(until), _) if is_request => {
+                        Why::Stabilizing { seconds: seconds_until(self.now, until) }
+                    }
+                    (_, Some(burst)) if !is_request => Why::WaitsForBurst { burst },
+                    _ => Why::Requested { target: &plan.target.name },
+                };
+                (why, plan.policy, burst)
+            }
+        };
+        Answer {
+            job: job.id,
+            reason: why.reason(),
+            message: why.to_string(),
+            policy: policy.map(|policy| self.policies[policy].name.clone()),
+            burst: burst.map(str::to_owned),
+        }
+    }
+}
+
+/// The constraints of all jobs, equal ones parsed once.
+struct Constraints {
+    parsed: Vec<Result<Constraint, ConstraintError>>,
+    /// For each job, the position of its constraint, if it has one.
+    of_jobs: Vec<Option<usize>>,
+}
+
+impl Constraints {
+    fn parse(jobs: &[Job]) -> Constraints {
+        let mut known: HashMap<&Value, usize> = HashMap::new();
+        let mut parsed = Vec::new();
+        let mut position = |value| {
+            *known.entry(value).or_insert_with(|| {
+                parsed.push(Constraint::parse(value));
+                parsed.len() - 1
+            })
+        };
+        let of_jobs =
+            jobs.iter().map(|job| job.attributes.get("constraints").map(&mut position)).collect();
+        Constraints { parsed, of_jobs }
+    }
+
+    /// The constraint of the job at a position.
+    fn of(&self, job: usize) -> Result<&Constraint, &ConstraintError> {
+        self.of_jobs[job].map_or(Ok(&Constraint::Any), |index| self.parsed[index].as_ref())
+    }
+}
+
+/// The most cores and GPUs of any node, for the least number of nodes that a job needs.
+fn largest_node(instance: &Instance, policies: &[PolicyState]) -> (u32, u32) {
+    let online = instance.nodes.iter().map(|node| (node.cores, node.gpus));
+    let targets = policies.iter().flat_map(|policy| &policy.spec.targets);
+    let all = online.chain(targets.map(|target| shape(target, instance)));
+    all.fold((1, 1), |largest, node| (largest.0.max(node.0), largest.1.max(node.1)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,415 @@
+//! Table tests of whole decisions.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{at, instance, job, member, nodes, policy, pool, scaling, target};
+use crate::{AnswerReason, GiveBackReason, Node, PoolState};
+
+/// A decision at 100 s, without memory.
+fn decided(
+    instance: &Instance,
+    policies: &[PolicyState],
+    pools: &[Pool],
+    jobs: &[Job],
+) -> Decision {
+    decide(instance, policies, pools, jobs, &Memory::default(), at(100))
+}
+
+fn reasons(decision: &Decision) -> Vec<AnswerReason> {
+    decision.answers.iter().map(|answer| answer.reason).collect()
+}
+
+/// Policy or burst, nodes, of each action that requests or gives back nodes.
+fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
+    (decision.actions.iter())
+        .map(|action| match action {
+            Action::Create { policy, nodes, .. } => (policy.as_str(), *nodes),
+            Action::Resize { burst, nodes } => (burst.as_str(), *nodes),
+            Action::GiveBack { burst, .. } => (burst.as_str(), 0),
+        })
+        .collect()
+}
+
+fn with(mut job: Job, key: &str, value: Value) -> Job {
+    job.attributes.insert(key.into(), value);
+    job
+}
+
+#[test]
+fn nodes_of_jobs_that_would_run_at_the_same_time_add_up() {
+    let policies = [policy("p", target("t"))];
+    let decision = decided(&instance(4, 2), &policies, &[], &[nodes(1, 4), nodes(2, 4)]);
+    assert_eq!(
+        decision.actions,
+        [Action::Create {
+            policy: "p".into(),
+            target: Box::new(BurstTarget { ranks: "spare".into(), ..target("t") }),
+            nodes: 6,
+            jobs: vec![1, 2],
+        }]
+    );
+    assert_eq!(reasons(&decision), [AnswerReason::Requested; 2]);
+}
+
+#[test]
+fn a_job_that_can_start_is_not_burst() {
+    let policies = [policy("p", target("t"))];
+    let decision = decided(&instance(4, 4), &policies, &[], &[nodes(1, 3), job(2), nodes(3, 1)]);
+    assert_eq!(
+        reasons(&decision),
+        [AnswerReason::StartsHere, AnswerReason::StartsHere, AnswerReason::Requested]
+    );
+    assert_eq!(sizes(&decision), [("p", 1)]);
+}
+
+#[test]
+fn jobs_of_cores_share_the_nodes_that_are_requested() {
+    let policies = [policy("p", target("t"))];
+    let jobs: Vec<Job> = (0..9).map(job).collect();
+    assert_eq!(sizes(&decided(&instance(1, 0), &policies, &[], &jobs)), [("p", 3)]);
+}
+
+#[test]
+fn a_burst_that_is_coming_up_is_waited_for() {
+    let policies = [policy("p", target("t"))];
+    let pools = [pool("b", "p", target("t"), 2)];
+    let decision = decided(&instance(2, 2), &policies, &pools, &[nodes(1, 4)]);
+    assert_eq!(decision.actions, []);
+    assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst]);
+    assert_eq!(decision.answers[0].burst.as_deref(), Some("b"));
+    assert_eq!(decision.answers[0].policy.as_deref(), Some("p"));
+}
+
+#[test]
+fn nodes_that_are_coming_up_are_for_jobs_that_the_policy_selects() {
+    let policies = [policy("p", target("t"))];
+    let pools = [pool("b", "p", target("t"), 2)];
+    let other = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let decision = decided(&instance(2, 0), &policies, &pools, &[other, nodes(2, 2)]);
+    assert_eq!(reasons(&decision), [AnswerReason::NotSelected, AnswerReason::WaitsForBurst]);
+}
+
+#[test]
+fn a_scheduler_that_starts_jobs_in_order_blocks_those_behind() {
+    let policies = [policy("p", target("t"))];
+    let jobs = [
+        Job { is_held: true, ..nodes(1, 9) },
+        Job { attributes: BTreeMap::new(), ..nodes(2, 9) },
+        nodes(3, 9),
+        nodes(4, 1),
+    ];
+    let mut instance = instance(4, 2);
+    let skipping = decided(&instance, &policies, &[], &jobs);
+    assert_eq!(reasons(&skipping)[2..], [AnswerReason::Requested, AnswerReason::Requested]);
+    instance.skips_blocked = false;
+    let blocked = decided(&instance, &policies, &[], &jobs);
+    assert_eq!(blocked.actions, []);
+    assert_eq!(
+        reasons(&blocked),
+        [
+            AnswerReason::Held,
+            AnswerReason::NotSelected,
+            AnswerReason::BlockedByJob,
+            AnswerReason::BlockedByJob
+        ]
+    );
+}
+
+#[test]
+fn the_first_target_that_can_have_the_nodes_is_used() {
+    let small = BurstTarget { max_nodes: 2, ranks: "spare".into(), ..target("small") };
+    let wide = BurstTarget { cores: 8, ranks: "cloud".into(), ..target("wide") };
+    let cloud = json!({"properties": ["cloud"]});
+    let mut policy = policy("p", small);
+    policy.spec.targets.push(wide);
+    let mut instance = instance(1, 0);
+    instance.lendable.insert("cloud".into(), 8);
+    instance.table_size = 64;
+    let cases = [
+        (nodes(1, 2), Ok("small")),
+        (nodes(1, 3), Ok("wide")),
+        (Job { cores: Some(8), ..nodes(1, 1) }, Ok("wide")),
+        (with(nodes(1, 1), "constraints", cloud), Ok("wide")),
+        (Job { cores: Some(9), ..nodes(1, 1) }, Err(AnswerReason::NoTargetFits)),
+        (Job { gpus: 1, ..nodes(1, 1) }, Err(AnswerReason::NoTargetFits)),
+        (nodes(1, 9), Err(AnswerReason::NoRanks)),
+        (nodes(1, 18), Err(AnswerReason::TooLargeForTargets)),
+        (nodes(1, 65), Err(AnswerReason::TooLargeForTable)),
+        (
+            with(nodes(1, 1), "constraints", json!({"ranks": ["7"]})),
+            Err(AnswerReason::NoTargetFits),
+        ),
+        (
+            with(nodes(1, 1), "constraints", json!({"near": []})),
+            Err(AnswerReason::UnknownConstraint),
+        ),
+    ];
+    for (job, expected) in cases {
+        let decision = decided(&instance, &[policy.clone()], &[], std::slice::from_ref(&job));
+        let result = match decision.actions.as_slice() {
+            [Action::Create { target, .. }] => Ok(target.name.as_str()),
+            _ => Err(decision.answers[0].reason),
+        };
+        assert_eq!(result, expected, "{job:?}");
+    }
+}
+
+#[test]
+fn ranks_of_a_target_that_names_none_match_the_constraint() {
+    let mut instance = instance(1, 0);
+    instance.lendable.insert("cloud".into(), 8);
+    let cases = [(json!({}), "spare"), (json!({"properties": ["cloud"]}), "cloud")];
+    for (constraint, property) in cases {
+        let job = with(nodes(1, 2), "constraints", constraint);
+        let decision = decided(&instance, &[policy("p", target("t"))], &[], &[job]);
+        let Action::Create { target, .. } = &decision.actions[0] else { panic!("{decision:?}") };
+        assert_eq!(target.ranks, property);
+    }
+}
+
+#[test]
+fn a_job_beyond_a_limit_waits_and_a_smaller_one_is_served() {
+    let jobs = [nodes(1, 4), nodes(2, 4), nodes(3, 2)];
+    let limited = |change: fn(&mut PolicyState)| {
+        let mut policy = policy("p", target("t"));
+        change(&mut policy);
+        reasons(&decided(&instance(4, 0), &[policy], &[], &jobs))
+    };
+    let requested = AnswerReason::Requested;
+    assert_eq!(
+        limited(|policy| policy.spec.limits.nodes = 7),
+        [requested, AnswerReason::LimitNodes, requested]
+    );
+    assert_eq!(
+        limited(|policy| policy.spec.targets[0].max_nodes = 7),
+        [requested, AnswerReason::TargetFull, requested]
+    );
+    let scaled = |policy: &mut PolicyState| {
+        policy.spec.targets[0] = scaling("t", 1, 4);
+        policy.spec.limits.bursts = Some(1);
+    };
+    assert_eq!(limited(scaled), [requested, AnswerReason::LimitBursts, AnswerReason::LimitBursts]);
+    assert_eq!(limited(|policy| policy.spec.suspend = true), [AnswerReason::Suspended; 3]);
+    assert_eq!(
+        limited(|policy| policy.rejected = Some("no".into())),
+        [AnswerReason::PolicyRejected; 3]
+    );
+}
+
+#[test]
+fn the_oldest_policy_that_can_serve_a_job_does() {
+    let mut first = policy("first", target("t"));
+    first.spec.limits.nodes = 2;
+    let policies = [first, policy("second", target("t"))];
+    let jobs = [nodes(1, 2), nodes(2, 2)];
+    let decision = decided(&instance(2, 0), &policies, &[], &jobs);
+    assert_eq!(sizes(&decision), [("first", 2), ("second", 2)]);
+}
+
+#[test]
+fn nodes_must_be_missing_for_some_time() {
+    let mut policy = policy("p", target("t"));
+    policy.spec.when.stabilization_seconds = Some(5);
+    let (instance, jobs) = (instance(2, 0), [nodes(1, 2)]);
+    let at_time = |memory: &Memory, seconds, jobs: &[Job]| {
+        decide(&instance, &[policy.clone()], &[], jobs, memory, at(seconds))
+    };
+    let first = at_time(&Memory::default(), 100, &jobs);
+    assert_eq!(first.actions, []);
+    assert_eq!(reasons(&first), [AnswerReason::Stabilizing]);
+    assert_eq!(first.requeue_at, Some(at(105)));
+    assert_eq!(at_time(&first.memory, 104, &jobs).actions, []);
+    assert_eq!(sizes(&at_time(&first.memory, 105, &jobs)), [("p", 2)]);
+    // If the nodes were not missing meanwhile, the time starts anew.
+    let without = at_time(&first.memory, 104, &[]);
+    assert_eq!(at_time(&without.memory, 105, &jobs).actions, []);
+}
+
+#[test]
+fn a_job_that_is_expected_to_start_soon_is_not_burst() {
+    let cases = [
+        (Some(at(100)), AnswerReason::StartsSoon),
+        (Some(at(160)), AnswerReason::StartsSoon),
+        (Some(at(161)), AnswerReason::Requested),
+        (None, AnswerReason::Requested),
+        // It should have started a minute ago.
+        (Some(at(40)), AnswerReason::StartsSoon),
+        (Some(at(39)), AnswerReason::Requested),
+    ];
+    let mut policy = policy("p", target("t"));
+    for (estimate, reason) in cases {
+        let job = Job { estimate, ..nodes(1, 2) };
+        let decision = decided(&instance(2, 0), &[policy.clone()], &[], &[job]);
+        assert_eq!(reasons(&decision), [reason], "{estimate:?}");
+    }
+    policy.spec.when.ignore_estimate = true;
+    let job = Job { estimate: Some(at(100)), ..nodes(1, 2) };
+    let decision = decided(&instance(2, 0), &[policy], &[], &[job]);
+    assert_eq!(reasons(&decision), [AnswerReason::Requested]);
+}
+
+#[test]
+fn a_job_that_must_wait_longer_is_decided_about_when_it_has() {
+    let mut policy = policy("p", target("t"));
+    policy.spec.jobs.all.waiting_seconds = Some(120);
+    let decision = decided(&instance(2, 0), &[policy], &[], &[nodes(1, 2)]);
+    assert_eq!(reasons(&decision), [AnswerReason::TooYoung]);
+    assert_eq!(decision.requeue_at, Some(at(120)));
+}
+
+#[test]
+fn a_burst_grows_up_to_its_largest_size() {
+    let policies = [policy("p", scaling("t", 1, 4))];
+    let pools = [pool("b", "p", scaling("t", 1, 4), 2)];
+    let mut instance = instance(2, 0);
+    instance.nodes.extend([member("b", 0, None), member("b", 1, None)]);
+    let grown = decided(&instance, &policies, &pools, &[nodes(1, 2)]);
+    assert_eq!(sizes(&grown), [("b", 4)]);
+    assert_eq!(grown.answers[0].burst.as_deref(), Some("b"));
+    let created = decided(&instance, &policies, &pools, &[nodes(1, 3)]);
+    assert_eq!(sizes(&created), [("p", 3)]);
+    // Ranks are leased for the largest size.
+    instance.lendable.insert("spare".into(), 3);
+    let refused = decided(&instance, &policies, &pools, &[nodes(1, 3)]);
+    assert_eq!(reasons(&refused), [AnswerReason::NoRanks]);
+}
+
+#[test]
+fn a_burst_is_created_with_at_least_its_smallest_size() {
+    let policies = [policy("p", scaling("t", 3, 4))];
+    let decision = decided(&instance(2, 0), &policies, &[], &[nodes(1, 1), nodes(2, 2)]);
+    assert_eq!(sizes(&decision), [("p", 3)]);
+    assert_eq!(reasons(&decision), [AnswerReason::Requested; 2]);
+}
+
+#[test]
+fn a_target_that_has_failed_is_skipped_until_it_is_tried_again() {
+    let mut policy = policy("p", target("a"));
+    policy.spec.targets.push(target("b"));
+    let failed =
+        |until| Pool { state: PoolState::Failed { until }, ..pool("x", "p", target("a"), 2) };
+    let jobs = [nodes(1, 2)];
+    let decision = decided(&instance(2, 0), &[policy.clone()], &[failed(at(130))], &jobs);
+    assert!(matches!(&decision.actions[..], [Action::Create { target, .. }] if target.name == "b"));
+    let decision = decided(&instance(2, 0), &[policy.clone()], &[failed(at(100))], &jobs);
+    assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst]);
+    policy.spec.targets.pop();
+    let decision = decided(&instance(2, 0), &[policy], &[failed(at(130))], &jobs);
+    assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
+    assert_eq!(decision.requeue_at, Some(at(130)));
+}
+
+#[test]
+fn a_burst_shrinks_by_its_last_pods_that_are_idle() {
+    let policies = [policy("p", scaling("t", 1, 8))];
+    let pools = [pool("b", "p", scaling("t", 1, 8), 4)];
+    // Idle time is 300 s, and it is 100 s now.
+    let (long, short) = (Some(at(-200)), Some(at(-100)));
+    let (none, waits) = (vec![], vec![nodes(1, 2)]);
+    let cases = [
+        ([long, long, long, long], &none, 1),
+        ([None, long, long, long], &none, 1),
+        ([long, None, long, long], &none, 2),
+        ([None, long, short, long], &none, 3),
+        ([long, long, long, long], &waits, 2),
+    ];
+    for (idle, jobs, expected) in cases {
+        let mut instance = instance(2, 0);
+        let nodes = (0..).zip(idle).map(|(pod, since)| member("b", pod, since));
+        instance.nodes.extend(nodes);
+        let decision = decided(&instance, &policies, &pools, jobs);
+        assert_eq!(sizes(&decision), [("b", expected)], "{idle:?}");
+        let next = idle.contains(&short).then_some(at(200));
+        assert_eq!(decision.requeue_at, next, "{idle:?}");
+    }
+}
+
+#[test]
+fn pods_that_a_smaller_burst_loses_are_not_free() {
+    let policies = [policy("p", scaling("t", 1, 8))];
+    let pools = [pool("b", "p", scaling("t", 1, 8), 1)];
+    let mut instance = instance(2, 0);
+    instance.nodes.extend((0..2).map(|pod| member("b", pod, Some(at(90)))));
+    let decision = decided(&instance, &policies, &pools, &[nodes(1, 2)]);
+    assert_eq!(sizes(&decision), [("b", 2)]);
+}
+
+#[test]
+fn idle_bursts_are_given_back_at_a_limit_of_the_day() {
+    let mut policy = policy("p", target("t"));
+    policy.spec.limits.node_hours_per_day = Some(8);
+    policy.used.node_hours_today = 8.0;
+    let pools = [pool("busy", "p", target("t"), 1), pool("idle", "p", target("t"), 1)];
+    let mut instance = instance(2, 0);
+    instance.nodes.extend([member("busy", 0, None), member("idle", 0, Some(at(99)))]);
+    let decision = decided(&instance, &[policy], &pools, &[nodes(1, 1)]);
+    let why = GiveBackReason::LimitNodeHours;
+    assert_eq!(decision.actions, [Action::GiveBack { burst: "idle".into(), why }]);
+    assert_eq!(reasons(&decision), [AnswerReason::LimitNodeHours]);
+    assert_eq!(decision.requeue_at, Some("2026-05-05T00:00:00Z".parse().unwrap()));
+}
+
+#[test]
+fn a_job_keeps_the_burst_that_it_waits_for() {
+    let only = |name: &str| json!({"properties": [name]});
+    let mut policy = policy("p", BurstTarget { ranks: "spare".into(), ..scaling("t", 1, 8) });
+    policy.spec.targets.push(BurstTarget { ranks: "cloud".into(), ..scaling("u", 1, 8) });
+    let mut instance = instance(2, 0);
+    instance.lendable.insert("cloud".into(), 8);
+    let mut pools = vec![
+        pool("on-t", "p", policy.spec.targets[0].clone(), 1),
+        pool("on-u", "p", policy.spec.targets[1].clone(), 2),
+    ];
+    instance.nodes.push(member("on-t", 0, None));
+    // The first job fits the nodes that are coming up at u, so t grows only for the second.
+    let jobs = [nodes(1, 2), with(nodes(2, 2), "constraints", only("spare"))];
+    let policies = [policy];
+    let first = decided(&instance, &policies, &pools, &jobs);
+    assert_eq!(sizes(&first), [("on-t", 3)]);
+    pools[0].nodes = 3;
+    let second = decide(&instance, &policies, &pools, &jobs, &first.memory, at(101));
+    assert_eq!(second.actions, []);
+    let bursts: Vec<_> = second.answers.iter().map(|it| it.burst.as_deref()).collect();
+    assert_eq!(bursts, [Some("on-u"), Some("on-t")]);
+}
+
+#[test]
+fn a_burst_of_a_user_serves_any_job() {
+    let pools = [Pool { policy: None, ..pool("b", "", target("t"), 2) }];
+    let job = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let decision = decided(&instance(2, 0), &[], &pools, &[job.clone(), Job { id: 2, ..job }]);
+    assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst, AnswerReason::NoPolicy]);
+}
+
+#[test]
+fn a_drained_node_is_not_free() {
+    let mut instance = instance(2, 2);
+    instance.nodes[1] = Node { is_free: false, ..instance.nodes[1].clone() };
+    let decision = decided(&instance, &[policy("p", target("t"))], &[], &[nodes(1, 2)]);
+    assert_eq!(sizes(&decision), [("p", 1)]);
+}
+
+#[test]
+fn decides_over_10_000_jobs() {
+    let mut policy = policy("p", scaling("t", 1, 64));
+    policy.spec.targets[0].max_nodes = 512;
+    policy.spec.limits.nodes = 256;
+    let mut instance = instance(1000, 500);
+    instance.table_size = 2000;
+    instance.lendable.insert("spare".into(), 1000);
+    let jobs: Vec<Job> = (0..10_000)
+        .map(|id| match id % 4 {
+            0 => nodes(id, 3),
+            1 => job(id),
+            2 => with(nodes(id, 1), "constraints", json!({"properties": ["^home"]})),
+            _ => Job { attributes: BTreeMap::new(), ..nodes(id, 2) },
+        })
+        .collect();
+    let decision = decided(&instance, &[policy], &[], &jobs);
+    assert_eq!(decision.answers.len(), 10_000);
+    let requested: i32 = sizes(&decision).iter().map(|(_, nodes)| nodes).sum();
+    assert_eq!(requested, 256);
+}

@@ -1,0 +1,83 @@
+//! What was decided.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::burst::BurstTarget;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::Answer;
+
+/// What was decided about one instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// What to do.
+    pub actions: Vec<Action>,
+    /// An answer for every pending job, in their order.
+    pub answers: Vec<Answer>,
+    /// What the next decision has to know.
+    pub memory: Memory,
+    /// When to decide again if nothing else changes: time alone may change the decision then.
+    pub requeue_at: Option<Timestamp>,
+}
+
+/// A change of the instance's bursts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Create a Burst.
+    Create {
+        /// The policy that it belongs to.
+        policy: String,
+        /// Its target, with the property of the ranks to lease in `ranks`.
+        target: Box<BurstTarget>,
+        /// How many nodes to request.
+        nodes: i32,
+        /// The jobs that wait for it, in the order of the queue.
+        jobs: Vec<u64>,
+    },
+    /// Change how many nodes a Burst requests.
+    Resize {
+        /// The Burst's name.
+        burst: String,
+        /// How many nodes to request.
+        nodes: i32,
+    },
+    /// Give a Burst back, although its idle time is not over. No job runs on its nodes.
+    GiveBack {
+        /// The Burst's name.
+        burst: String,
+        /// Why.
+        why: GiveBackReason,
+    },
+}
+
+/// Why a burst is given back before its idle time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveBackReason {
+    /// Its policy has used its node-hours of the day.
+    LimitNodeHours,
+    /// Its policy has reached its cost of the day.
+    LimitCost,
+}
+
+/// What one decision leaves for the next. If it is lost, nodes have been missing since the next
+/// decision, and jobs may be placed on other bursts than before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Since when each policy has had nodes to request, by its name.
+    pub missing_since: BTreeMap<String, Timestamp>,
+    /// The burst for which each job waits. A job that has one does not get nodes that were requested
+    /// for another.
+    pub waits_for: BTreeMap<u64, NthPool>,
+}
+
+/// One of the bursts of a policy at a target, by its position in their order of creation: a burst
+/// that is about to be created has no name yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NthPool {
+    /// The policy.
+    pub policy: String,
+    /// The target's name.
+    pub target: String,
+    /// How many of these bursts are older.
+    pub position: usize,
+}

@@ -1,0 +1,55 @@
+//! The nodes of a MiniCluster's Flux instance.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+/// What is known about a MiniCluster's Flux instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Instance {
+    /// The MiniCluster's name.
+    pub name: String,
+    /// The brokers that are online.
+    pub nodes: Vec<Node>,
+    /// How many ranks could be leased now, by their property.
+    pub lendable: BTreeMap<String, u32>,
+    /// Cores of the lead's node: those of nodes of a target that sets none.
+    pub lead_cores: u32,
+    /// GPUs of the lead's node: those of nodes of a target that sets none.
+    pub lead_gpus: u32,
+    /// Whether the scheduler starts jobs behind one that cannot start: true for Fluxion with `easy`,
+    /// `conservative` or `hybrid`, false for sched-simple.
+    pub skips_blocked: bool,
+    /// How many ranks the rank table has. No job can have more nodes.
+    pub table_size: u32,
+}
+
+/// A broker that is online.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its rank.
+    pub rank: u32,
+    /// Its name in the rank table, which the operator `hostlist` of a constraint refers to.
+    pub host: String,
+    /// Its property in R: `home`, `spare`, or the name of a pool of ranks.
+    pub property: String,
+    /// Its cores.
+    pub cores: u32,
+    /// Its GPUs.
+    pub gpus: u32,
+    /// Whether no job runs on it and it is not drained.
+    pub is_free: bool,
+    /// Since when it has been free, if that is known.
+    pub idle_since: Option<Timestamp>,
+    /// The burst it belongs to. `None`: it is the MiniCluster's own, or has joined otherwise.
+    pub member: Option<PoolMember>,
+}
+
+/// Which pod of which burst a broker runs in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolMember {
+    /// The Burst's name.
+    pub burst: String,
+    /// The index of the pod. A burst that shrinks loses the pods with the highest indices.
+    pub pod: u32,
+}

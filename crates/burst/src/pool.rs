@@ -1,0 +1,178 @@
+//! Policies and bursts as they are now.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::burst::BurstTarget;
+use flux_operator_api::{Burst, BurstPolicy, BurstPolicySpec};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::Instance;
+
+/// A BurstPolicy that serves the MiniCluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PolicyState {
+    /// Its name.
+    pub name: String,
+    /// Its specification.
+    pub spec: BurstPolicySpec,
+    /// Why it is not applied, in a sentence. `None`: it is accepted.
+    pub rejected: Option<String>,
+    /// What its bursts use, those for other MiniClusters included.
+    pub used: Used,
+}
+
+/// What bursts of one policy use, those for all MiniClusters that it serves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Used {
+    /// Nodes that are requested.
+    pub nodes: i32,
+    /// Of these, those at each target, by its name.
+    pub nodes_by_target: BTreeMap<String, i32>,
+    /// Bursts that exist.
+    pub bursts: usize,
+    /// Node-hours on this day, in UTC.
+    pub node_hours_today: f64,
+    /// Cost on this day, in UTC.
+    pub cost_today: f64,
+}
+
+/// A Burst of the MiniCluster. Its brokers that are online are [`Instance::nodes`]; its other nodes,
+/// up to `nodes`, are coming up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// The Burst's name.
+    pub name: String,
+    /// The policy that has created it. `None`: a user has.
+    pub policy: Option<String>,
+    /// Its target. `ranks` is the property of the ranks that are leased for it, if it is set.
+    pub target: BurstTarget,
+    /// How many nodes are requested.
+    pub nodes: i32,
+    /// What it is doing.
+    pub state: PoolState,
+}
+
+/// What a burst is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolState {
+    /// Its nodes are online or coming up.
+    Active,
+    /// It is given back: none of its nodes is available to jobs.
+    GivingBack,
+    /// Its target has failed. Nothing more is requested there until it is tried again; from then on
+    /// the nodes count as coming up.
+    Failed {
+        /// When it is tried again.
+        until: Timestamp,
+    },
+}
+
+impl PolicyState {
+    /// An accepted policy with what its Bursts use. `bursts` may contain those of other policies;
+    /// `used_today` are the node-hours and the cost of this day.
+    pub fn of<'a>(
+        policy: &BurstPolicy,
+        bursts: impl IntoIterator<Item = &'a Burst>,
+        used_today: (f64, f64),
+    ) -> PolicyState {
+        let mut used =
+            Used { node_hours_today: used_today.0, cost_today: used_today.1, ..Used::default() };
+        for burst in bursts.into_iter().filter(|burst| is_burst_of(policy, burst)) {
+            let of_target = used.nodes_by_target.entry(burst.spec.target.name.clone());
+            let of_target = of_target.or_default();
+            *of_target = of_target.saturating_add(burst.spec.nodes);
+            used.nodes = used.nodes.saturating_add(burst.spec.nodes);
+            used.bursts = used.bursts.saturating_add(1);
+        }
+        PolicyState { name: policy.name_any(), spec: policy.spec.clone(), rejected: None, used }
+    }
+}
+
+/// Whether a policy has created a Burst.
+pub fn is_burst_of(policy: &BurstPolicy, burst: &Burst) -> bool {
+    burst.namespace() == policy.namespace() && burst.policy() == Some(&policy.name_any())
+}
+
+impl Pool {
+    /// Whether its target has failed, and until when it is not tried again.
+    pub(crate) fn failed_until(&self, now: Timestamp) -> Option<Timestamp> {
+        match self.state {
+            PoolState::Failed { until } if now < until => Some(until),
+            PoolState::Failed { .. } | PoolState::Active | PoolState::GivingBack => None,
+        }
+    }
+
+    /// Whether it gets nodes that it does not have yet.
+    pub(crate) fn is_coming(&self, now: Timestamp) -> bool {
+        self.state != PoolState::GivingBack && self.failed_until(now).is_none()
+    }
+
+    /// Whether a policy has created it for a target.
+    pub(crate) fn is_of(&self, policy: &str, target: &str) -> bool {
+        self.policy.as_deref() == Some(policy) && self.target.name == target
+    }
+
+    /// The property of its ranks.
+    pub(crate) fn property(&self) -> &str {
+        if self.target.ranks.is_empty() { SPARE } else { &self.target.ranks }
+    }
+}
+
+/// The property of spare ranks, which targets get first.
+pub(crate) const SPARE: &str = "spare";
+
+/// Cores and GPUs of each node of a target.
+pub(crate) fn shape(target: &BurstTarget, instance: &Instance) -> (u32, u32) {
+    let cores = match u32::try_from(target.cores) {
+        Ok(cores) if cores > 0 => cores,
+        _ => instance.lead_cores,
+    };
+    let gpus = target.gpus.and_then(|gpus| u32::try_from(gpus).ok());
+    (cores, gpus.unwrap_or(instance.lead_gpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_api::BurstSpec;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::Resource;
+
+    fn burst(namespace: &str, policy: &str, target: &str, nodes: i32) -> Burst {
+        let target = BurstTarget { name: target.into(), ..BurstTarget::default() };
+        let spec = BurstSpec { policy: policy.into(), target, nodes, ..BurstSpec::default() };
+        let mut burst = Burst::new("b", spec);
+        burst.metadata.namespace = Some(namespace.into());
+        let owner = BurstPolicy::new(policy, BurstPolicySpec::default());
+        burst.metadata.owner_references = owner_of(owner);
+        burst
+    }
+
+    fn owner_of(mut policy: BurstPolicy) -> Option<Vec<OwnerReference>> {
+        policy.metadata.uid = Some("uid".into());
+        policy.controller_owner_ref(&()).map(|owner| vec![owner])
+    }
+
+    #[test]
+    fn a_policy_uses_what_its_own_bursts_use() {
+        let mut policy = BurstPolicy::new("p", BurstPolicySpec::default());
+        policy.metadata.namespace = Some("team".into());
+        // A user's, who names the policy.
+        let mut named = burst("team", "p", "gke", 7);
+        named.metadata.owner_references = None;
+        let bursts = [
+            named,
+            burst("team", "p", "gke", 2),
+            burst("team", "p", "gke", 3),
+            burst("team", "p", "eks", 1),
+            burst("team", "", "gke", 7),
+            burst("other", "p", "gke", 7),
+        ];
+        let PolicyState { name, used, .. } = PolicyState::of(&policy, &bursts, (1.5, 0.5));
+        let nodes_by_target = [("eks".to_owned(), 1), ("gke".to_owned(), 5)].into();
+        let (node_hours_today, cost_today) = (1.5, 0.5);
+        let expected = Used { nodes: 6, nodes_by_target, bursts: 3, node_hours_today, cost_today };
+        assert_eq!((name.as_str(), used), ("p", expected));
+    }
+}

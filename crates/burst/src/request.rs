@@ -1,0 +1,295 @@
+//! Requests for nodes that are missing.
+//!
+//! What a job misses beyond nodes that are online comes from one burst, at the first target of its
+//! policy that can have it: a burst that grows, or a new one. Jobs with the same policy and target
+//! share bursts.
+
+use std::collections::BTreeMap;
+
+use flux_operator_api::burst::BurstTarget;
+use k8s_openapi::jiff::Timestamp;
+
+use crate::answer::{Refusal, Why};
+use crate::constraint::{Constraint, Match};
+use crate::job::Need;
+use crate::limits::Budget;
+use crate::pool::{SPARE, shape};
+use crate::supply::Supply;
+use crate::time::{seconds_after, seconds_until};
+use crate::{Instance, Job, PolicyState, Pool};
+
+/// What a job needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Demand<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) need: Need,
+    /// The part of it that nodes online do not meet.
+    pub(crate) rest: Need,
+    pub(crate) constraint: &'a Constraint,
+}
+
+/// Requests of all policies.
+pub(crate) struct Requests<'a> {
+    instance: &'a Instance,
+    policies: &'a [PolicyState],
+    now: Timestamp,
+    pub(crate) budgets: Vec<Budget>,
+    /// For each policy and target: until when it is not tried again.
+    failed_until: Vec<Vec<Option<Timestamp>>>,
+    /// Ranks that no burst of this decision leases, by their property.
+    lendable: BTreeMap<&'a str, u32>,
+}
+
+impl<'a> Requests<'a> {
+    /// No request so far.
+    pub(crate) fn new(
+        instance: &'a Instance,
+        policies: &'a [PolicyState],
+        pools: &[Pool],
+        now: Timestamp,
+    ) -> Requests<'a> {
+        let failed = |policy: &PolicyState, target: &BurstTarget| {
+            let of_target = pools.iter().filter(|pool| pool.is_of(&policy.name, &target.name));
+            of_target.filter_map(|pool| pool.failed_until(now)).max()
+        };
+        let failed_until = |policy: &PolicyState| {
+            policy.spec.targets.iter().map(|target| failed(policy, target)).collect()
+        };
+        Requests {
+            instance,
+            policies,
+            now,
+            budgets: policies.iter().map(Budget::new).collect(),
+            failed_until: policies.iter().map(failed_until).collect(),
+            lendable: instance.lendable.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
+        }
+    }
+
+    /// Requests what is missing for a job from the first target of a policy that can have it.
+    /// Returns the pool that has nodes for the job then.
+    pub(crate) fn request(
+        &mut self,
+        supply: &mut Supply<'a>,
+        policy: usize,
+        demand: Demand<'_>,
+    ) -> Result<usize, Refusal<'a>> {
+        let policies = self.policies;
+        let mut nearest: Option<Refusal<'a>> = None;
+        for target in 0..policies[policy].spec.targets.len() {
+            let result = self
+                .check_target(policy, target, demand)
+                .and_then(|()| Ok(self.request_at(supply, policy, target, demand)?));
+            match result {
+                Ok(pool) => return Ok(pool),
+                Err(refusal) => nearest = Some(nearer(nearest, refusal)),
+            }
+        }
+        let policy = policies[policy].name.as_str();
+        Err(nearest.unwrap_or_else(|| Why::NoTargetFits { policy }.into()))
+    }
+
+    /// Whether a target's nodes are of use for a job, whatever limits leave of them.
+    fn check_target(
+        &self,
+        policy: usize,
+        target: usize,
+        demand: Demand<'_>,
+    ) -> Result<(), Refusal<'a>> {
+        let now = self.now;
+        let state = &self.policies[policy];
+        let to = &state.spec.targets[target];
+        let (cores, gpus) = shape(to, self.instance);
+        if !demand.need.accepts(cores, gpus)
+            || self.properties(to, demand.constraint).next().is_none()
+        {
+            return Err(Why::NoTargetFits { policy: &state.name }.into());
+        }
+        if let Some(until) = self.failed_until[policy][target] {
+            let seconds = seconds_until(now, until);
+            let why = Why::TargetFailed { target: &to.name, seconds };
+            return Err(Refusal { why, until: Some(until) });
+        }
+        if let Some(until) = starts_soon(state, to, demand.job, now) {
+            let seconds = demand.job.estimate.map_or(0, |time| seconds_until(now, time));
+            let why = Why::StartsSoon { target: &to.name, seconds };
+            return Err(Refusal { why, until: Some(until) });
+        }
+        Ok(self.budgets[policy].check_day(state)?)
+    }
+
+    /// Why a job can never have what it needs, even with the largest burst to a target.
+    fn check_size(
+        &self,
+        supply: &Supply<'_>,
+        policy: usize,
+        target: &BurstTarget,
+        demand: Demand<'_>,
+    ) -> Result<(), Why<'a>> {
+        let limit = target.max_nodes.min(self.policies[policy].spec.limits.nodes);
+        let per_node = demand.need.amount_per_node(shape(target, self.instance).0);
+        let amount = demand.need.amount();
+        let sum = |amount: u32, nodes: i32| {
+            let nodes = u32::try_from(nodes).unwrap_or_default();
+            amount.saturating_add(nodes.saturating_mul(per_node))
+        };
+        // Nodes need not be counted for a job that the burst alone is large enough for.
+        if amount.0 <= sum(0, largest(target).min(limit)) {
+            return Ok(());
+        }
+        let (all, others) = supply.count(&demand.need, demand.constraint, policy);
+        let most = sum(others, limit).min(sum(all, largest(target).min(limit)));
+        if amount.0 > most { Err(Why::TooLargeForTargets { amount, most }) } else { Ok(()) }
+    }
+
+    /// Grows a burst at a target, or creates one.
+    fn request_at(
+        &mut self,
+        supply: &mut Supply<'a>,
+        policy: usize,
+        target: usize,
+        demand: Demand<'_>,
+    ) -> Result<usize, Why<'a>> {
+        let state = &self.policies[policy];
+        // What is coming up is not enough, so at least one more node is needed. Most jobs of a long
+        // queue are refused here.
+        let is_possible = self.budgets[policy].check_nodes(state, target, 1).is_ok();
+        let grown = is_possible.then(|| self.grow(supply, policy, target, demand)).flatten();
+        if let Some(pool) = grown {
+            return Ok(pool);
+        }
+        self.create(supply, policy, target, demand).map_err(|why| {
+            // Only a job that is refused can be too large for good.
+            let to = &state.spec.targets[target];
+            self.check_size(supply, policy, to, demand).err().unwrap_or(why)
+        })
+    }
+
+    /// Grows the first burst at a target that has what a job needs then.
+    fn grow(
+        &mut self,
+        supply: &mut Supply<'a>,
+        policy: usize,
+        target: usize,
+        demand: Demand<'_>,
+    ) -> Option<usize> {
+        let state = &self.policies[policy];
+        for index in 0..supply.pools.len() {
+            let plan = &supply.pools[index];
+            let is_of = plan.policy == Some(policy) && plan.target_index == Some(target);
+            if !is_of || !plan.is_coming {
+                continue;
+            }
+            let Some(missing) = supply.missing(index, demand.rest, demand.constraint) else {
+                continue;
+            };
+            // A burst that exists has leased ranks for its largest size.
+            let leased = plan.pool.is_some() || plan.target.scaling.is_some();
+            let most = match (plan.pool, &plan.target.scaling) {
+                (Some(pool), None) => pool.nodes,
+                _ => largest(plan.target),
+            };
+            let property = supply.property(index);
+            let has_ranks = leased || self.left(property) >= missing.unsigned_abs();
+            let is_allowed = self.budgets[policy].check_nodes(state, target, missing).is_ok();
+            if missing <= most.saturating_sub(plan.nodes) && has_ranks && is_allowed {
+                if !leased {
+                    self.lease(property, missing.unsigned_abs());
+                }
+                self.budgets[policy].spend(target, missing, false);
+                supply.grow(index, missing);
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    fn create(
+        &mut self,
+        supply: &mut Supply<'a>,
+        policy: usize,
+        target: usize,
+        demand: Demand<'_>,
+    ) -> Result<usize, Why<'a>> {
+        let state = &self.policies[policy];
+        let to = &state.spec.targets[target];
+        let (cores, gpus) = shape(to, self.instance);
+        let missing = i32::try_from(demand.rest.node_count(cores, gpus)).unwrap_or(i32::MAX);
+        let nodes = missing.max(to.scaling.as_ref().map_or(1, |scaling| scaling.min_nodes));
+        self.budgets[policy].check_nodes(state, target, nodes)?;
+        if nodes > largest(to) {
+            return Err(Why::TargetFull { target: &to.name, missing: nodes, left: largest(to) });
+        }
+        self.budgets[policy].check_bursts(state)?;
+        let ranks = to.scaling.as_ref().map_or(nodes, |scaling| scaling.max_nodes).unsigned_abs();
+        let (mut property, mut most) = (None, 0);
+        for name in self.properties(to, demand.constraint) {
+            let left = self.left(name);
+            most = most.max(left);
+            if left >= ranks {
+                property = Some(name);
+                break;
+            }
+        }
+        let Some(property) = property else {
+            return Err(Why::NoRanks { target: &to.name, missing: ranks, left: most });
+        };
+        self.lease(property, ranks);
+        self.budgets[policy].spend(target, nodes, true);
+        let pool = supply.add_new(self.policies, policy, to, property);
+        supply.grow(pool, nodes);
+        Ok(pool)
+    }
+
+    /// Properties of ranks that a target's brokers may get and that match a constraint: of one lease
+    /// all ranks have the same.
+    fn properties(
+        &self,
+        target: &'a BurstTarget,
+        constraint: &Constraint,
+    ) -> impl Iterator<Item = &'a str> {
+        let named = Some(target.ranks.as_str()).filter(|name| !name.is_empty());
+        let others =
+            self.instance.lendable.keys().map(String::as_str).filter(|name| *name != SPARE);
+        let any = named.is_none().then(|| std::iter::once(SPARE).chain(others));
+        let all = named.into_iter().chain(any.into_iter().flatten());
+        all.filter(|name| constraint.matches(name, None) == Match::Yes)
+    }
+
+    fn left(&self, property: &str) -> u32 {
+        self.lendable.get(property).copied().unwrap_or_default()
+    }
+
+    fn lease(&mut self, property: &str, ranks: u32) {
+        if let Some(left) = self.lendable.get_mut(property) {
+            *left -= ranks;
+        }
+    }
+}
+
+/// Until when a job is expected to start before nodes of a target would be up, if it is. An estimate
+/// that has been over for as long as the nodes take is no longer believed.
+pub(crate) fn starts_soon(
+    policy: &PolicyState,
+    target: &BurstTarget,
+    job: &Job,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let estimate = job.estimate.filter(|_| !policy.spec.when.ignore_estimate)?;
+    let startup = target.startup_seconds();
+    // A moment later it is over.
+    let until = seconds_after(estimate, startup.saturating_add(1));
+    (estimate <= seconds_after(now, startup) && now < until).then_some(until)
+}
+
+/// The refusal that is nearer to nodes; the first of equal ones.
+fn nearer<'a>(nearest: Option<Refusal<'a>>, other: Refusal<'a>) -> Refusal<'a> {
+    match nearest {
+        Some(nearest) if nearest.why.reason() >= other.why.reason() => nearest,
+        _ => other,
+    }
+}
+
+/// The largest size of a burst to a target.
+fn largest(target: &BurstTarget) -> i32 {
+    target.scaling.as_ref().map_or(target.max_nodes, |scaling| scaling.max_nodes)
+}
