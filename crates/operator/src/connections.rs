@@ -7,11 +7,12 @@
 //!
 //! A connection whose seal was verified can be kept open as a *long poll* until there is a response
 //! to send. When there are too many long polls, further requests are answered at once, and their
-//! agents ask again after a pause.
+//! agents ask again after a pause. The same is true of a client whose token was verified, with limits
+//! of its own: clients never take the long polls of agents.
 //!
 //! Memory, measured: an unverified connection takes at most 87 KiB, of which 64 KiB are the body,
-//! and a long poll at most 17 KiB. Together that is at most 56 MiB of the 128 MiB that the shipped
-//! Deployment allows.
+//! and a long poll at most 17 KiB. Together that is at most 60 MiB. The lists of jobs in `reports` take
+//! at most 64 MiB more, of the 192 MiB that the shipped Deployment allows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -39,11 +40,28 @@ const MAX_LONG_POLLS: usize = 2048;
 /// The maximum number of long polls of one MiniCluster: a quarter of all, so that others get some.
 const MAX_LONG_POLLS_PER_CLUSTER: usize = 512;
 
+/// The maximum number of long polls of clients: one for each MiniCluster that a burst controller
+/// observes.
+const MAX_CLIENT_LONG_POLLS: usize = 256;
+
+/// The maximum number of long polls of clients for one MiniCluster.
+const MAX_CLIENT_LONG_POLLS_PER_CLUSTER: usize = 8;
+
 /// All open connections. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Connections {
     table: Arc<Mutex<ConnectionTable>>,
     max_long_polls: usize,
+    max_client_long_polls: usize,
+}
+
+/// Whose long poll a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum LongPoller {
+    /// An agent's.
+    Agent,
+    /// A client's, with a token.
+    Client,
 }
 
 #[derive(Default)]
@@ -51,7 +69,7 @@ struct ConnectionTable {
     /// In the order in which they were accepted.
     unverified: BTreeMap<u64, Unverified>,
     /// The number of long polls, by the uid of the MiniCluster.
-    long_polls: HashMap<String, usize>,
+    long_polls: HashMap<(LongPoller, String), usize>,
     next_id: u64,
 }
 
@@ -82,7 +100,8 @@ impl Connections {
     /// An empty table. Half of the files that this process may open are left for other uses.
     pub(crate) fn new(max_files: usize) -> Connections {
         let max_long_polls = (max_files / 2).saturating_sub(MAX_UNVERIFIED).min(MAX_LONG_POLLS);
-        Connections { table: Arc::default(), max_long_polls }
+        let max_client_long_polls = (max_long_polls / 8).min(MAX_CLIENT_LONG_POLLS);
+        Connections { table: Arc::default(), max_long_polls, max_client_long_polls }
     }
 
     /// Adds a connection from this address, whose request must arrive within `limit`. If another
@@ -141,7 +160,7 @@ pub(crate) struct ConnectionGuard {
     close: Arc<Notify>,
     deadline: watch::Sender<Instant>,
     /// The MiniCluster whose long poll this is.
-    long_poll_of: Mutex<Option<String>>,
+    long_poll_of: Mutex<Option<(LongPoller, String)>>,
 }
 
 /// Why a connection has to be closed.
@@ -163,21 +182,40 @@ impl ConnectionGuard {
     /// until it is closed. Returns false if there are already too many long polls, or `most` of
     /// this MiniCluster.
     pub(crate) fn start_long_poll(&self, cluster_uid: &str, max_of_cluster: usize) -> bool {
+        let max_of_cluster = max_of_cluster.min(MAX_LONG_POLLS_PER_CLUSTER);
+        let max = self.connections.max_long_polls;
+        self.start(LongPoller::Agent, cluster_uid, max_of_cluster, max)
+    }
+
+    /// Makes the connection, whose client may get this MiniCluster, a long poll until it is closed.
+    /// Returns false if there are already too many of clients.
+    pub(crate) fn start_client_long_poll(&self, cluster_uid: &str) -> bool {
+        let max = self.connections.max_client_long_polls;
+        self.start(LongPoller::Client, cluster_uid, MAX_CLIENT_LONG_POLLS_PER_CLUSTER, max)
+    }
+
+    fn start(
+        &self,
+        poller: LongPoller,
+        cluster_uid: &str,
+        max_of_cluster: usize,
+        max: usize,
+    ) -> bool {
         let mut long_poll_of = lock(&self.long_poll_of);
         if long_poll_of.is_some() {
             return true;
         }
         let mut table = self.connections.lock();
-        let of_cluster = table.long_polls.get(cluster_uid).copied().unwrap_or_default();
-        let total: usize = table.long_polls.values().sum();
-        if of_cluster >= max_of_cluster.min(MAX_LONG_POLLS_PER_CLUSTER)
-            || total >= self.connections.max_long_polls
-        {
+        let key = (poller, cluster_uid.to_owned());
+        let of_cluster = table.long_polls.get(&key).copied().unwrap_or_default();
+        let of_poller = table.long_polls.iter().filter(|((each, _), _)| *each == poller);
+        let total: usize = of_poller.map(|(_, count)| count).sum();
+        if of_cluster >= max_of_cluster || total >= max {
             return false;
         }
         table.unverified.remove(&self.id);
-        table.long_polls.insert(cluster_uid.to_owned(), of_cluster + 1);
-        *long_poll_of = Some(cluster_uid.to_owned());
+        table.long_polls.insert(key.clone(), of_cluster + 1);
+        *long_poll_of = Some(key);
         true
     }
 
@@ -201,11 +239,11 @@ impl Drop for ConnectionGuard {
         let held = self.long_poll_of.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let mut table = self.connections.lock();
         table.unverified.remove(&self.id);
-        let Some(cluster_uid) = held else { return };
-        if let Some(count) = table.long_polls.get_mut(&cluster_uid) {
+        let Some(key) = held else { return };
+        if let Some(count) = table.long_polls.get_mut(&key) {
             *count -= 1;
             if *count == 0 {
-                table.long_polls.remove(&cluster_uid);
+                table.long_polls.remove(&key);
             }
         }
     }
@@ -276,6 +314,28 @@ mod tests {
         assert!(
             connections.lock().long_polls.is_empty() && connections.lock().unverified.is_empty()
         );
+    }
+
+    #[test]
+    fn clients_cannot_take_the_long_polls_of_agents() {
+        let connections = connections();
+        let held = |cluster: &str| {
+            let (slot, _) = connections.admit(address(1), LIMIT);
+            slot.start_client_long_poll(cluster).then_some(slot)
+        };
+        let mut slots: Vec<ConnectionGuard> = std::iter::from_fn(|| held("uid")).collect();
+        assert_eq!(slots.len(), MAX_CLIENT_LONG_POLLS_PER_CLUSTER);
+        for number in 0..1000 {
+            slots.extend(held(&number.to_string()));
+        }
+        assert_eq!(slots.len(), MAX_CLIENT_LONG_POLLS);
+        let agents = (0..MAX_LONG_POLLS).map_while(|number| {
+            let (slot, _) = connections.admit(address(1), LIMIT);
+            slot.start_long_poll(&(number % 100).to_string(), usize::MAX).then_some(slot)
+        });
+        assert_eq!(agents.collect::<Vec<_>>().len(), MAX_LONG_POLLS);
+        slots.pop();
+        assert!(held("another").is_some());
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use flux_operator_api::burst::BurstPolicy;
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_plan::bursting::burst_ranks;
 use flux_operator_plan::{
     JoinerView, LastReport, LenderView, Observed, lead_address, lender_of, may_join, must_consider,
 };
@@ -28,6 +30,9 @@ use crate::reports::Reports;
 /// other objects.
 pub(crate) type GuardedMiniCluster = DeserializeGuard<MiniCluster>;
 
+/// A BurstPolicy, or the error if it cannot be deserialized.
+pub(crate) type GuardedPolicy = DeserializeGuard<BurstPolicy>;
+
 /// All watched objects. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Stores {
@@ -37,6 +42,8 @@ pub(crate) struct Stores {
     pub(crate) config_maps: Index<ConfigMap>,
     pub(crate) services: Index<Service>,
     pub(crate) endpoint_slices: Index<EndpointSlice>,
+    /// By namespace. It stays empty while the operator cannot list them.
+    pub(crate) policies: Index<GuardedPolicy>,
     pub(crate) joins: Joins,
     pub(crate) gateway: Gateway,
 }
@@ -50,6 +57,7 @@ impl Stores {
         self.config_maps.wait_until_synced(term).await;
         self.services.wait_until_synced(term).await;
         self.endpoint_slices.wait_until_synced(term).await;
+        self.policies.wait_until_synced(term).await;
         self.gateway.wait_until_looked_up().await;
     }
 
@@ -75,6 +83,7 @@ impl Stores {
             undecodable: self.undecodable_partners(minicluster),
             join_requests: reports.join_requests(uid, &self.live_pods(minicluster)),
             invited: reports.invited(uid),
+            burst_ranks: self.burst_ranks(minicluster),
             gateway: self.gateway.view(minicluster),
             endpoint_slices: self.endpoint_slices.owned_by(&owner),
             watching_since: reports.since(),
@@ -84,6 +93,13 @@ impl Stores {
             answers: Vec::new(),
             now,
         }
+    }
+
+    /// How many spare ranks BurstPolicies give a MiniCluster that is started now.
+    fn burst_ranks(&self, minicluster: &MiniCluster) -> i32 {
+        let namespace = minicluster.namespace().unwrap_or_default();
+        let policies = self.policies.owned_by(&(namespace, String::new()));
+        burst_ranks(minicluster, policies.iter().filter_map(|policy| policy.0.as_ref().ok()))
     }
 
     /// The resource version of an object of a MiniCluster, if it was observed.
@@ -205,6 +221,7 @@ impl Stores {
             && self.config_maps.has_synced()
             && self.services.has_synced()
             && self.endpoint_slices.has_synced()
+            && self.policies.has_synced()
     }
 
     /// The statuses of all MiniClusters.

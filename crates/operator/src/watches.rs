@@ -21,11 +21,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cache_sync::{SyncState, SyncedStore};
 use crate::gateway::Gateway;
-use crate::index::Index;
+use crate::index::{Index, OwnerKey};
 use crate::joins::Joins;
 use crate::lease::{Leadership, Term};
 use crate::reports::Reports;
-use crate::stores::{GuardedMiniCluster, Stores, reference};
+use crate::stores::{GuardedMiniCluster, GuardedPolicy, Stores, reference};
 use crate::tasks::Tasks;
 
 /// The annotation that `kubectl apply` writes. It can be large, and the operator does not read it.
@@ -35,7 +35,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// ended. A connection without data for 5 s longer is dead, and the watch continues on another one,
 /// so a dead connection is detected within 15 s. Only a response of the API server itself proves
 /// that it is alive: TCP keepalive is also answered by the kernel of a machine whose API server
-/// hangs, and by a proxy whose backend is down. With ten watches this costs each replica one
+/// hangs, and by a proxy whose backend is down. With eleven watches this costs each replica one
 /// request per second, on connections that are already open.
 const WATCH_SECONDS: u32 = 10;
 
@@ -63,6 +63,7 @@ pub(crate) fn start(
         config_maps: Index::new(),
         services: Index::new(),
         endpoint_slices: Index::new(),
+        policies: Index::keyed_by(namespace_of),
         joins: Joins::default(),
         gateway: Gateway::new(miniclusters.clone(), changed.clone()),
         miniclusters,
@@ -77,7 +78,61 @@ pub(crate) fn start(
     tasks.spawn("watch of ConfigMaps", owned.run(&stores.config_maps, prune, || {}));
     tasks.spawn("watch of Services", owned.run(&stores.services, prune, || {}));
     tasks.spawn("watch of EndpointSlices", owned.run(&stores.endpoint_slices, prune, || {}));
+    let policies = api(client, namespace);
+    let begin = move || watcher(policies.clone(), config()).default_backoff();
+    let sync = stores.policies.sync_state();
+    let events = restart_in_each_term(leadership.clone(), sync, begin);
+    tasks.spawn(
+        "watch of BurstPolicies",
+        follow_policies(events.modify(prune_policy), stores.policies.clone()),
+    );
     stores
+}
+
+/// Keeps the BurstPolicies up to date. An operator may be updated before its CRDs and roles: then it
+/// runs without policies until it can list them. No MiniCluster is reconciled for a policy: it counts
+/// only when a MiniCluster is started.
+async fn follow_policies(
+    events: impl Stream<Item = watcher::Result<Event<GuardedPolicy>>>,
+    policies: Index<GuardedPolicy>,
+) {
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => policies.apply_event(event, |_| {}),
+            Err(error) => {
+                tracing::warn!(%error, kind = "BurstPolicy", "a watch failed");
+                if is_unavailable(&error) {
+                    policies.skip_sync();
+                }
+            }
+        }
+    }
+}
+
+/// Whether the operator lacks the permission to watch a kind, or its CRD is not installed.
+pub(crate) fn is_unavailable(error: &watcher::Error) -> bool {
+    let answer = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status,
+        watcher::Error::WatchError(status) => status,
+        _ => return false,
+    };
+    matches!(answer.code, 403 | 404)
+}
+
+/// The owner of an object that MiniClusters share is its namespace.
+fn namespace_of<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
+    vec![(object.namespace().unwrap_or_default(), String::new())]
+}
+
+/// Of a BurstPolicy only selector and limits are used.
+fn prune_policy(policy: &mut GuardedPolicy) {
+    prune(policy);
+    if let Ok(policy) = &mut policy.0 {
+        policy.status = None;
+        policy.spec.targets.clear();
+    }
 }
 
 /// Watches MiniClusters, and passes every event to `take` once the store contains it.

@@ -4,6 +4,7 @@ use flux_operator_api::validate::Problem;
 use flux_operator_api::{MiniCluster, MiniClusterStatus, Reason};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::bursting::with_burst_ranks;
 use crate::cluster::Cluster;
 use crate::decision::{
     Conclude, Conclusion, Decision, Failure, FailureKind, Outcome, earliest_requeue,
@@ -105,7 +106,7 @@ fn evaluate(
         return joining::evaluate(minicluster, observed, settings);
     }
     let valid = Valid::check(minicluster.clone()).map_err(Unplanned::Refused)?;
-    let valid = with_booted_hosts(valid, observed);
+    let valid = with_booted_hosts(with_burst_ranks(valid, observed), observed);
     let cluster =
         Cluster::of(&valid).map_err(|error| Unplanned::InvalidHosts(error.to_string()))?;
     let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings };

@@ -24,6 +24,7 @@
 
 mod batch;
 mod boot;
+pub mod bursting;
 mod cluster;
 mod decide;
 mod decision;
@@ -61,10 +62,10 @@ pub use decision::{Conclude, Conclusion, Decision, Failure, FailureKind, Outcome
 pub use exposing::{GatewayEndpoint, GatewayView, PortHolder, new_exposed_service};
 pub use joining::{
     FINALIZER, InvitationFile, InvitationFileError, InvitationSecrets, InvitedCluster, JoinerView,
-    KnownBroker, LenderView, OfflineJoinError, OfflineLease, OfflineLender, Permission,
-    PermittedPods, invitation_file, invitation_holder, invited_permission, is_expired,
-    joined_after, lendable_ranks, lender_of, may_join, must_consider, permission,
-    remote_permission, shown_expiry,
+    KnownBroker, LenderKeysError, LenderView, OfflineJoinError, OfflineLease, OfflineLender,
+    Permission, PermittedPods, SecretData, SecretNames, invitation_file, invitation_holder,
+    invited_permission, is_expired, joined_after, lendable_ranks, lender_of, may_join,
+    must_consider, permission, remote_permission, shown_expiry,
 };
 pub use last_report::{LastReport, needs_reconciliation};
 pub use observed::{Observed, completion_index, lead_address};

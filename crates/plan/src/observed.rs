@@ -44,6 +44,9 @@ pub struct Observed {
     pub join_requests: Vec<JoinRequest>,
     /// Clusters elsewhere that have asked for permission with an invitation of this one.
     pub invited: Vec<InvitedCluster>,
+    /// How many spare ranks the BurstPolicies that select this MiniCluster give it, if it is started
+    /// now: see [`burst_ranks`](crate::bursting::burst_ranks).
+    pub burst_ranks: i32,
     /// The gateway, for brokers of other Kubernetes clusters.
     pub gateway: GatewayView,
     /// Endpoints of the Service by which others reach this MiniCluster.
@@ -76,6 +79,7 @@ impl Observed {
             undecodable: Vec::new(),
             join_requests: Vec::new(),
             invited: Vec::new(),
+            burst_ranks: 0,
             gateway: GatewayView::default(),
             endpoint_slices: Vec::new(),
             watching_since: now,

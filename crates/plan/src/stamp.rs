@@ -37,10 +37,11 @@ const MUTABLE_FIELDS: [&str; 10] = [
 /// The depth to which fields are distinguished: `containers[0].image`, `flux.container`.
 const DEPTH: usize = 2;
 
-/// Adds the annotations to a Job that is about to be created.
-pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>) {
+/// Adds the annotations to a Job that is about to be created. `requested` is the spec that later ones
+/// are compared with: the one that is rendered may have spare ranks by policy.
+pub(crate) fn stamp(job: &mut Job, rendering: &Rendering<'_>, requested: &MiniClusterSpec) {
     let spec = &rendering.minicluster.spec;
-    let fingerprint = fingerprint(spec);
+    let fingerprint = fingerprint(requested);
     let annotations = job.annotations_mut();
     annotations.insert(SPEC_ANNOTATION.into(), fingerprint.to_text());
     annotations.insert(VERSION_ANNOTATION.into(), this_version());

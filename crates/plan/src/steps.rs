@@ -174,7 +174,9 @@ pub(crate) fn plan(
         return Plan { leases: Some(leases), requeue_at, ..plan };
     }
     match ownership(observed, requested) {
-        Ownership::NoJob => Plan { steps: create(rendering, observed), ..Plan::default() },
+        Ownership::NoJob => {
+            Plan { steps: create(requested, rendering, observed), ..Plan::default() }
+        }
         Ownership::Terminating => Plan::default(),
         Ownership::NotOurs => Plan { blocker: Some(Blocker::NotOurs), ..Plan::default() },
         // Kubernetes deletes the pods of a namespace first and waits for them. But a Job
@@ -216,11 +218,11 @@ pub(crate) fn delete(job: &Job) -> Step {
 }
 
 /// Everything that is missing, the Job last: its pods need the rest.
-fn create(rendering: &Rendering<'_>, observed: &Observed) -> Vec<Step> {
+fn create(requested: &MiniCluster, rendering: &Rendering<'_>, observed: &Observed) -> Vec<Step> {
     let mut steps = vec![Step::CreateKeys(Box::new(NewKeys::of(rendering)))];
     steps.extend(supporting_objects(rendering, observed, true));
     let mut job = kubernetes::job(rendering);
-    stamp::stamp(&mut job, rendering);
+    stamp::stamp(&mut job, rendering, &requested.spec);
     steps.push(Step::Create(Object::Job(Box::new(job))));
     steps
 }

@@ -107,7 +107,7 @@ impl Valid {
     }
 
     /// Whether hosts are registered that may be down on purpose, by the spec as it was
-    /// before it was [`resized`](Self::resized).
+    /// before it was [`resized`](Self::resized), or because the cluster has spare ranks.
     pub(crate) fn has_spare_ranks(&self) -> bool {
         self.has_spare_ranks
     }
@@ -123,7 +123,19 @@ impl Valid {
         for pool in bursting.into_iter().flat_map(|bursting| &mut bursting.clusters) {
             pool.size = pool.size.clamp(0, MAX_HOSTS);
         }
+        // A policy may have given it spare ranks of which the manifest says nothing.
+        self.has_spare_ranks |= spec.spare_ranks() > 0;
         self
+    }
+
+    /// The same with this many spare ranks; unchanged if it would not be valid with them, because
+    /// their host names would be too long, for example.
+    pub(crate) fn with_spare_ranks(self, count: i32) -> Self {
+        let changed = self.clone().resized(|spec| {
+            let flux = spec.flux.get_or_insert_default();
+            flux.bursting.get_or_insert_default().spare_ranks = Some(count);
+        });
+        if changed.minicluster.check_beyond_schema().is_empty() { changed } else { self }
     }
 }
 

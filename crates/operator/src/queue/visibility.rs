@@ -4,15 +4,21 @@
 //! - `GET /v1/queues/NAMESPACE/NAME/pending?limit=&offset=`: the waiting jobs, in order.
 //! - `GET /v1/namespaces/NAMESPACE/fluxjobs/NAME`: why a job waits.
 //! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME`: brokers, ranks, number of jobs.
-//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs`: the jobs pending in its instance.
+//! - `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs?version=&wait=`: the jobs pending in its
+//!   instance; with a version, as soon as there is another one.
 //!
 //! Every request needs a token.
 
-use axum::Json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use flux_operator_api::view::{Cluster, ErrorResponse, JobExplanation, QueueList, WaitingJobs};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::view::{self, QueueView, TentativeAdmissions, of_job};
@@ -25,7 +31,9 @@ use serde::Deserialize;
 use super::authorization::Caller;
 use super::ledger::uid_of;
 use super::schedule::now;
+use crate::connections::ConnectionGuard;
 use crate::http::ServerState;
+use crate::reports::MAX_WAIT;
 
 /// The maximum number of jobs in a response; the same as Kueue's.
 const MAX_JOBS: usize = 1000;
@@ -45,6 +53,15 @@ pub(crate) struct PageQuery {
     limit: Option<usize>,
     #[serde(default)]
     offset: usize,
+}
+
+/// Which jobs of an instance the client knows, and how long it waits for others.
+#[derive(Deserialize)]
+pub(crate) struct JobsQuery {
+    version: Option<u64>,
+    /// Seconds.
+    #[serde(default)]
+    wait: u64,
 }
 
 /// `GET /v1/queues`
@@ -120,16 +137,36 @@ pub(crate) async fn cluster(
 }
 
 /// `GET /v1/namespaces/NAMESPACE/miniclusters/NAME/jobs`
+///
+/// A client that knows the current version waits, unless too many wait already.
 pub(crate) async fn cluster_jobs(
     State(server): State<ServerState>,
     Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<JobsQuery>,
+    Extension(connection): Extension<Arc<ConnectionGuard>>,
     headers: HeaderMap,
-) -> Result<impl IntoResponse, HttpError> {
+) -> Result<Response, HttpError> {
     let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
+    drop(headers);
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-    let jobs = server.reports.pending(uid);
-    let body = view::instance_jobs_text(jobs.as_deref());
-    Ok(([(CONTENT_TYPE, "application/json")], body))
+    let is_live = |pod: &str| server.stores.live_pods(&minicluster).contains(pod);
+    let patience = Duration::from_secs(query.wait).min(MAX_WAIT);
+    let mut jobs = match query.version {
+        Some(known) if !patience.is_zero() && connection.start_client_long_poll(uid) => {
+            server.reports.wait_for_other_jobs(uid, known, patience, is_live).await
+        }
+        _ => server.reports.jobs(uid, is_live),
+    };
+    let observed = server.stores.observe(&minicluster, &server.reports, Timestamp::now());
+    view::add_nodes(&mut jobs.head, &minicluster, &observed);
+    // The jobs are shared with other responses, not copied: there may be megabytes of them.
+    let (start, end) = view::instance_jobs_text(&jobs.head);
+    let parts = [Bytes::from(start), jobs.items, Bytes::from_static(end.as_bytes())];
+    let length: usize = parts.iter().map(Bytes::len).sum();
+    let parts = parts.into_iter().filter(|part| !part.is_empty()).map(Ok::<_, Infallible>);
+    let headers =
+        [(CONTENT_TYPE, "application/json".to_owned()), (CONTENT_LENGTH, length.to_string())];
+    Ok((headers, Body::from_stream(futures::stream::iter(parts))).into_response())
 }
 
 async fn find_cluster(
@@ -172,4 +209,72 @@ async fn authorize<K: Resource<DynamicType = ()>>(
 
 fn not_found(kind: &str, namespace: &str, name: &str) -> HttpError {
     HttpError(StatusCode::NOT_FOUND, format!("there is no {kind} {namespace}/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connections::Connections;
+    use crate::lease::Leadership;
+    use crate::reports::fixture::{minicluster, server_with};
+    use axum::Router;
+    use axum::body::to_bytes;
+    use axum::http::Request;
+    use axum::http::header::AUTHORIZATION;
+    use axum::routing::get;
+    use flux_operator_api::view::InstanceJobs;
+    use kube::Client;
+    use tokio::time::Instant;
+    use tower::ServiceExt;
+
+    /// A client of an API server that authenticates every token, and permits everything.
+    fn permissive_client() -> Client {
+        let review = async |request: Request<kube::client::Body>| {
+            let status = match request.uri().path().ends_with("tokenreviews") {
+                true => serde_json::json!({ "authenticated": true, "user": { "username": "u" } }),
+                false => serde_json::json!({ "allowed": true }),
+            };
+            let review = serde_json::json!({ "spec": {}, "status": status }).to_string();
+            Ok::<_, Infallible>(axum::http::Response::new(kube::client::Body::from(
+                review.into_bytes(),
+            )))
+        };
+        Client::new(tower::service_fn(review), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_waits_at_most_25_seconds_and_only_if_there_are_few_of_them() {
+        let server = server_with(Leadership::always(), permissive_client(), [minicluster()]);
+        let connections = Connections::new(10_000);
+        let connect = || connections.admit([127, 0, 0, 1].into(), Duration::from_secs(600)).0;
+        let ask = async |query: String| {
+            let router = Router::new()
+                .route("/{namespace}/{name}", get(cluster_jobs))
+                .layer(Extension(Arc::new(connect())))
+                .with_state(server.clone());
+            let request = Request::get(format!("/a/a{query}")).header(AUTHORIZATION, "Bearer t");
+            let start = Instant::now();
+            let response = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let length = response.headers()[CONTENT_LENGTH].to_str().unwrap().to_owned();
+            let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+            assert_eq!(length, body.len().to_string());
+            let jobs: InstanceJobs = serde_json::from_slice(&body).unwrap();
+            (jobs, start.elapsed().as_secs())
+        };
+        let (jobs, waited) = ask("?wait=9".into()).await;
+        assert_eq!((jobs.listed, waited), (false, 0), "it does not know a version");
+        let known = jobs.version;
+        assert_eq!(ask(format!("?version={known}&wait=9")).await, (jobs.clone(), 9));
+        assert_eq!(ask(format!("?version={known}&wait=600")).await, (jobs.clone(), 25));
+        assert_eq!(ask(format!("?version={}&wait=9", known + 1)).await, (jobs.clone(), 0));
+        let waiting = std::iter::from_fn(|| {
+            let connection = connect();
+            connection.start_client_long_poll("uid").then_some(connection)
+        });
+        let waiting: Vec<ConnectionGuard> = waiting.collect();
+        assert_eq!(ask(format!("?version={known}&wait=9")).await, (jobs.clone(), 0));
+        drop(waiting);
+        assert_eq!(ask(format!("?version={known}&wait=9")).await, (jobs, 9));
+    }
 }

@@ -140,14 +140,27 @@ impl Reports {
         state: InstanceState,
         now: Timestamp,
     ) {
+        self.store_of_pod(minicluster, &speaker.cluster_uid, &speaker.pod_uid, state, now);
+    }
+
+    pub(super) fn store_of_pod(
+        &self,
+        minicluster: &MiniCluster,
+        uid: &str,
+        pod: &str,
+        state: InstanceState,
+        now: Timestamp,
+    ) {
         let mut clusters = self.lock();
-        let cluster = clusters.entry(speaker.cluster_uid.clone()).or_default();
-        let (pod, state) = (speaker.pod_uid.clone(), bounded(state));
+        let cluster = clusters.entry(uid.to_owned()).or_default();
+        let (pod, state) = (pod.to_owned(), bounded(state));
         let before = cluster.last.as_ref().filter(|said| said.pod == pod);
         let matters = needs_reconciliation(before.map(|said| &said.report), &state, now);
         let (report, about) = (LastReport { state, received: now }, object_ref(minicluster));
         cluster.last = Some(StoredReport { pod, report, minicluster: about, is_marked_old: false });
         if matters {
+            // Among others, the ranks that are online.
+            cluster.shown.send_replace(());
             self.request_reconciliation(minicluster);
         }
     }

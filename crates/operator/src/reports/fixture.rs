@@ -38,7 +38,7 @@ pub(super) fn server(leadership: Leadership, client: Client) -> ServerState {
 }
 
 /// A replica that has observed these MiniClusters, and no other objects.
-pub(super) fn server_with(
+pub(crate) fn server_with(
     leadership: Leadership,
     client: Client,
     observed: impl IntoIterator<Item = MiniCluster>,
@@ -66,6 +66,7 @@ pub(super) fn server_with(
             config_maps: Index::new(),
             services: Index::new(),
             endpoint_slices: Index::new(),
+            policies: Index::keyed_by(|_| Vec::new()),
             joins: Default::default(),
         },
         reports: Reports::new(tokio::sync::mpsc::unbounded_channel().0, leadership.clone()),
@@ -76,7 +77,7 @@ pub(super) fn server_with(
     }
 }
 
-pub(super) fn minicluster() -> MiniCluster {
+pub(crate) fn minicluster() -> MiniCluster {
     serde_json::from_value(serde_json::json!({
         "apiVersion": "flux-framework.org/v1alpha2",
         "kind": "MiniCluster",

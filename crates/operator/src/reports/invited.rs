@@ -72,6 +72,7 @@ impl ServerState {
             }
         };
         self.metrics.joins().count(permission.result());
+        self.reports.store_refusal(lender, &asked.joiner, &permission);
         let refusal = match permission {
             Permission::Granted => return InvitedAnswer::Start,
             Permission::Denied(reason, message) => (reason, message),
@@ -156,11 +157,34 @@ impl Reports {
             uid: asked.joiner.clone(),
             name: asked.joiner_name.clone(),
             asked: now,
+            refusal: None,
         };
         invited.insert(holder, cluster);
         let is_due = invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL);
         if !is_known && is_due {
             invited.reconciled = Some(Instant::now());
+            self.request_reconciliation(lender);
+        }
+    }
+
+    /// Stores why a cluster was refused, and has the lender note it if that has changed.
+    fn store_refusal(&self, lender: &MiniCluster, joiner: &str, permission: &Permission) {
+        let refusal = match permission {
+            Permission::Denied(reason, message) if reason.needs_user() => {
+                Some((*reason, message.clone()))
+            }
+            Permission::Denied(..) | Permission::Granted | Permission::Outdated(_) => None,
+        };
+        let mut clusters = self.lock();
+        let uid = lender.uid().unwrap_or_default();
+        let Some(cluster) = clusters.get_mut(&uid) else { return };
+        let of_joiner = cluster.invited.clusters.values_mut().filter(|it| it.uid == joiner);
+        let mut has_changed = false;
+        for invited in of_joiner {
+            has_changed |= invited.refusal != refusal;
+            invited.refusal.clone_from(&refusal);
+        }
+        if has_changed {
             self.request_reconciliation(lender);
         }
     }

@@ -7,7 +7,7 @@
 mod bounded;
 mod exchange;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod forward;
 mod invited;
 mod join;
@@ -40,6 +40,7 @@ use nonces::Nonces;
 use pending::PendingList;
 use work::DesiredWork;
 
+pub(crate) use pending::MAX_WAIT;
 pub(crate) use server::report;
 
 /// The last reports of all clusters. Cheap to clone.
@@ -80,8 +81,10 @@ struct ClusterReports {
     lender_read: LenderRead,
     /// The desired state that the lead maintains.
     desired: watch::Sender<DesiredWork>,
-    /// The pending jobs of the instance, while a client asks for them.
+    /// The jobs of the instance, while a client asks for them.
     pending: PendingList,
+    /// Notified when what is shown to such a client changes.
+    shown: watch::Sender<()>,
 }
 
 /// The last report of a cluster.
@@ -128,9 +131,15 @@ impl Reports {
 
     fn mark_old(&self, now: Timestamp) {
         let mut clusters = self.lock();
-        let said = clusters.values_mut().filter_map(|cluster| cluster.last.as_mut());
-        for said in said.filter(|said| !said.is_marked_old && said.report.is_stale(now)) {
+        let said = clusters.values_mut().filter_map(|cluster| {
+            let last = cluster.last.as_mut()?;
+            Some((last, &cluster.shown))
+        });
+        for (said, shown) in
+            said.filter(|(said, _)| !said.is_marked_old && said.report.is_stale(now))
+        {
             said.is_marked_old = true;
+            shown.send_replace(());
             // The receiver is dropped only while the operator stops.
             let _ = self.changed.send(said.minicluster.clone());
         }

@@ -86,6 +86,26 @@ async fn a_replica_that_is_leader_from_the_start_lists_only_once() {
     assert_eq!(requested.iter().filter(|it| !it.1.contains("watch=true")).count(), 1);
 }
 
+/// An operator may be updated before its CRDs and roles.
+#[tokio::test(start_paused = true)]
+async fn policies_that_cannot_be_listed_do_not_stop_the_operator() {
+    for (code, is_awaited) in [(403, false), (404, false), (500, true)] {
+        let answer = serde_json::json!({ "kind": "Status", "apiVersion": "v1", "code": code,
+            "status": "Failure", "message": "", "reason": "" });
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let response = Response::builder().status(code);
+            let response = response.body(axum::body::Body::from(answer.to_string())).unwrap();
+            async move { Ok::<_, kube::Error>(response) }
+        });
+        let client = Client::new(service, "default");
+        let policies = Index::<GuardedPolicy>::keyed_by(namespace_of);
+        let watched = watcher(api(&client, None), config()).default_backoff();
+        let follow = follow_policies(watched, policies.clone());
+        let _ = tokio::time::timeout(Duration::from_secs(60), follow).await;
+        assert_eq!(!policies.has_synced(), is_awaited, "{code}");
+    }
+}
+
 fn watch_pods(
     client: &Client,
     leadership: &Leadership,

@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::lease::{LeaseRecord, ranks};
 
-/// The ranks on which no job may start: those of the cluster's own Job that are not in use, and
-/// those that joiners give back. `own_since` is when the cluster began to wait for jobs on its own.
+/// The ranks on which no job may start: those of the cluster's own Job that are not in use, those that
+/// joiners give back, and those that invitations do not keep. `own_since` is when the cluster began to wait for jobs on its own.
 /// Leases of another table than `table` are of an instance that does not exist any more.
 pub(crate) fn drain_request(
     own: &IdSet,
@@ -17,9 +17,12 @@ pub(crate) fn drain_request(
 ) -> Drain {
     let leases: Vec<LeaseRecord> = leases.iter().filter(|it| it.table == table).cloned().collect();
     let leaving: Vec<LeaseRecord> = leases.iter().filter(|it| !it.is_active()).cloned().collect();
-    let since = leaving.iter().map(|record| record.since).chain(own_since).max();
+    let released: Vec<_> = leases.iter().filter_map(LeaseRecord::released).collect();
+    let since = leaving.iter().map(|record| record.since).chain(own_since);
+    let since = since.chain(released.iter().map(|(_, since)| *since)).max();
+    let released = IdSet::union_all(&released.into_iter().map(|(it, _)| it).collect::<Vec<_>>());
     Drain {
-        ranks: own.difference(&ranks(&leases)).union(&ranks(&leaving)),
+        ranks: own.difference(&ranks(&leases)).union(&ranks(&leaving)).union(&released),
         since: since.map(|since| since.to_string()).unwrap_or_default(),
     }
 }

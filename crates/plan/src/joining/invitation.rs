@@ -4,18 +4,23 @@
 //! is known about the pods that use it: its agents ask for permission through the gateway, and the
 //! gateway closes their connections when the lease is given back.
 
-use flux_operator_api::minicluster::{Bursting, Invitation, InvitationLease, InvitationUser};
+use flux_operator_api::minicluster::{
+    Bursting, Invitation, InvitationLease, InvitationRefusal, InvitationUser,
+};
 use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_flux::IdSet;
 use flux_operator_wire::InvitedRequest;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::draining::busy_ranks;
 use super::grant::{Claim, RankChoice};
 use super::lease::{Holder, LeaseRecord, recorded};
 use super::lender::LenderView;
 use super::permission::{Permission, booted_cluster, mismatch};
 use super::permitted_pods::KnownBroker;
 use crate::observed::Observed;
+use crate::resize::LeadState;
 use crate::time::seconds_after;
 
 /// How long an invitation stays with the cluster that uses it after the last sign of it, in seconds:
@@ -35,6 +40,8 @@ pub struct InvitedCluster {
     pub name: String,
     /// When it last asked.
     pub asked: Timestamp,
+    /// Why its broker was refused then.
+    pub refusal: Option<(Reason, String)>,
 }
 
 /// The invitations of a lender.
@@ -64,7 +71,10 @@ pub(super) fn claims(lender: &MiniCluster, now: Timestamp) -> Vec<Claim> {
             true => usize::try_from(invitation.ranks).unwrap_or_default(),
             false => 0,
         },
-        choice: RankChoice::Any,
+        choice: match invitation.property.as_str() {
+            "" => RankChoice::Any,
+            property => RankChoice::Property(property.to_owned()),
+        },
         created: None,
         invitation: Some(InvitationLease {
             expires: invitation.expires.clone(),
@@ -86,7 +96,7 @@ pub(super) fn holder(lender: &MiniCluster, invitation: &Invitation) -> Holder {
 /// The holder of an invitation's lease, as in `status.leases`. One of the same name that expires at
 /// another time is another holder, so that the brokers of the first cannot use the ranks of the second.
 pub fn invitation_holder(invitation: &Invitation) -> String {
-    let Invitation { name, ranks: _, expires } = invitation;
+    let Invitation { name, ranks: _, expires, property: _, keep: _ } = invitation;
     format!("invitation:{name}:{expires}")
 }
 
@@ -133,12 +143,63 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
             last.is_some_and(is_recent)
                 || online.is_none_or(|it| !it.intersection(&ranks).is_empty())
         });
+        let user = invitation.user.as_ref();
+        let last = asked.clone().rfind(|it| user.is_some_and(|user| user.uid == it.uid));
+        invitation.refusal = last.and_then(|it| it.refusal.as_ref()).and_then(lasting);
         if !is_used && let Some(other) = others.next() {
             invitation.user = Some(InvitationUser {
                 uid: other.uid.clone(),
                 name: other.name.clone(),
                 since: observed.now.to_string(),
             });
+        }
+    }
+}
+
+/// A refusal that only a user can change. Others are answers of a moment, such as to an agent that asks
+/// while its rank is still online.
+fn lasting((reason, message): &(Reason, String)) -> Option<InvitationRefusal> {
+    let refusal =
+        InvitationRefusal { reason: reason.as_str().to_owned(), message: message.clone() };
+    reason.needs_user().then_some(refusal)
+}
+
+/// How many of its ranks an invitation keeps; `None` if all.
+fn kept(invitation: &Invitation) -> Option<i32> {
+    invitation.keep.filter(|keep| *keep < invitation.ranks)
+}
+
+/// Notes how many ranks each invitation keeps, since when, and which of the others are without jobs.
+/// The time makes each change a new request to the lead. If the status was lost, it is another time,
+/// and the lead is asked again.
+pub(super) fn note_kept(
+    records: &mut [LeaseRecord],
+    lender: &MiniCluster,
+    lead: LeadState<'_>,
+    now: Timestamp,
+) {
+    for record in records.iter_mut() {
+        let mut invitations = invitations(lender).iter();
+        let invited = invitations.find(|it| invitation_holder(it) == record.holder.uid);
+        let keeps = invited.filter(|_| record.is_active()).and_then(kept);
+        let Some(lease) = &mut record.invitation else { continue };
+        if lease.kept != keeps || keeps.is_some() && lease.kept_since.parse::<Timestamp>().is_err()
+        {
+            lease.kept = keeps;
+            lease.kept_since = keeps.map(|_| now.to_string()).unwrap_or_default();
+            lease.drained = String::new();
+        }
+        let idle = match (record.released(), lead) {
+            (None, _) | (_, LeadState::Absent) => Some(IdSet::new()),
+            // The operator was restarted a moment ago. No job has started there since.
+            (_, LeadState::Expected(_)) => None,
+            (Some((ranks, since)), LeadState::Reports(drained)) => {
+                let busy = drained.and_then(|it| busy_ranks(it, since, &ranks));
+                Some(busy.map(|busy| ranks.difference(&busy)).unwrap_or_default())
+            }
+        };
+        if let (Some(idle), Some(lease)) = (idle, &mut record.invitation) {
+            lease.drained = idle.to_string();
         }
     }
 }
@@ -156,6 +217,9 @@ pub fn invited_permission(
     let InvitedRequest { joiner: uid, joiner_name: _, request } = asked;
     let denied = |reason: Reason, message: &str| Permission::Denied(reason, message.to_owned());
     let minicluster = &lender.minicluster;
+    if minicluster.metadata.deletion_timestamp.is_some() {
+        return denied(Reason::LenderMissing, "the lender is being deleted");
+    }
     let Some(cluster) = booted_cluster(minicluster, lender.job.as_deref()) else {
         return denied(Reason::LenderNotReady, "the lender's manifest is refused");
     };
@@ -183,6 +247,10 @@ pub fn invited_permission(
         let message =
             "the lender was started with other ranks since it was written: ask for another";
         return denied(Reason::InvitationOutdated, message);
+    }
+    if kept(found).is_some_and(|keep| usize::try_from(keep).is_ok_and(|keep| index >= keep)) {
+        let message = format!("rank {} is not kept: jobs on it may only finish", request.rank);
+        return denied(Reason::Joining, &message);
     }
     let user = lease.invitation.as_ref().and_then(|it| it.user.as_ref());
     match user {

@@ -23,7 +23,7 @@ use crate::exposing::expose;
 use crate::valid::runner;
 
 /// The file in which munge's key is in a Secret.
-const MUNGE_KEY: &str = "munge.key";
+pub(super) const MUNGE_KEY: &str = "munge.key";
 
 /// The secrets of an invitation. `Debug` is not derived: it has the certificate.
 pub struct InvitationSecrets {
@@ -110,8 +110,13 @@ pub fn invitation_file(
     });
     let key = secrets.report_key.for_invitation(&cluster_uid, &invited.name, &invited.expires);
     let secret_name = format!("{name}-invitation");
-    let (spec, left_out) =
-        spec(lender, lead_broker, &secret_name, invited.ranks, secrets.munge.is_some());
+    let (mut spec, left_out) = broker_spec(lender, invited.ranks);
+    let flux = spec.flux.get_or_insert_default();
+    flux.curve_cert_secret.clone_from(&secret_name);
+    if secrets.munge.is_some() {
+        flux.munge_secret.clone_from(&secret_name);
+    }
+    flux.bursting = Some(Bursting { lead_broker: Some(lead_broker), ..Bursting::default() });
     let metadata = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let mut data = BTreeMap::from([
         (file::CERTIFICATE.to_owned(), secrets.certificate),
@@ -160,13 +165,7 @@ fn hosts(cluster: &Cluster) -> Vec<LentHosts> {
 
 /// The spec of the brokers: image, resources and hooks as the lender's, and nothing that names an
 /// object of its Kubernetes cluster; and the names of fields that are left out for that.
-fn spec(
-    lender: &MiniCluster,
-    lead: LeadBroker,
-    secret: &str,
-    ranks: i32,
-    has_munge: bool,
-) -> (MiniClusterSpec, Vec<String>) {
+pub(crate) fn broker_spec(lender: &MiniCluster, size: i32) -> (MiniClusterSpec, Vec<String>) {
     let theirs = lender.spec.flux.clone().unwrap_or_default();
     let runner = runner(&lender.spec.containers).cloned().unwrap_or_default();
     let commands = runner.commands.clone().unwrap_or_default();
@@ -210,13 +209,10 @@ fn spec(
         connect_timeout: theirs.connect_timeout,
         log_level: theirs.log_level,
         environment: theirs.environment,
-        curve_cert_secret: secret.to_owned(),
-        munge_secret: if has_munge { secret.to_owned() } else { String::new() },
-        bursting: Some(Bursting { lead_broker: Some(lead), ..Bursting::default() }),
         ..Flux::default()
     };
     let spec = MiniClusterSpec {
-        size: ranks,
+        size,
         containers: vec![container],
         flux: Some(flux),
         pod_security: lender.spec.pod_security,

@@ -92,6 +92,13 @@ impl LeaseRecord {
     pub(crate) fn is_active(&self) -> bool {
         self.state == LeaseState::Active
     }
+
+    /// The ranks that an invitation has and does not keep, and since when; `None` if it keeps all.
+    pub(crate) fn released(&self) -> Option<(IdSet, Timestamp)> {
+        let invitation = self.invitation.as_ref().filter(|_| self.is_active())?;
+        let kept = usize::try_from(invitation.kept?).ok()?;
+        Some((self.ranks.split_at(kept).1.to_set(), invitation.kept_since.parse().ok()?))
+    }
 }
 
 /// The leases in a lender's status. One that cannot be parsed, or that has a rank of one before it in

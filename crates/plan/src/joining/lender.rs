@@ -169,6 +169,7 @@ pub(crate) fn decide_leases(
         grant(&mut leases, &claims, free, observed.now);
     }
     invitation::note_users(&mut leases, observed);
+    invitation::note_kept(&mut leases, lender, lead, observed.now);
     assign_ports(&mut leases, lender, observed);
     // No watch shows that the last pod of a joiner that is deleted itself does not exist any more.
     let mut asked = lender_queries(lender, observed).into_iter();

@@ -28,6 +28,7 @@ mod invitation_note;
 mod joiner;
 mod lease;
 mod lender;
+mod lender_keys;
 mod offline;
 mod permission;
 mod permitted_pods;
@@ -40,6 +41,7 @@ pub(crate) use invitation::bursting;
 pub use invitation::{
     InvitedCluster, invitation_holder, invited_permission, is_expired, shown_expiry,
 };
+pub(crate) use invitation_file::broker_spec;
 pub use invitation_file::{
     InvitationFile, InvitationFileError, InvitationSecrets, invitation_file,
 };
@@ -51,6 +53,7 @@ pub use lender::{JoinerView, LenderView, lender_of, may_join, must_consider};
 pub(crate) use lender::{
     LeaseDecision, SizeLimit, allows, decide_leases, has_lease, highest_free_size, take_back_leases,
 };
+pub use lender_keys::{LenderKeysError, SecretData, SecretNames};
 pub use offline::{OfflineJoinError, OfflineLease, OfflineLender, lendable_ranks};
 pub use permission::{Permission, permission};
 pub use permitted_pods::{KnownBroker, PermittedPods};

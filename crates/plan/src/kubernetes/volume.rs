@@ -130,14 +130,14 @@ fn keys(rendering: &Rendering<'_>) -> Volume {
         true => &[file::CERTIFICATE, file::INVITATION_KEY],
         false => &[file::CERTIFICATE],
     };
-    // Without an operator to report to there is no key for reports, and joiners are not started.
-    let no_reports = joining.is_none().then_some(true);
+    // Without an operator to report to there is no key for reports. Brokers with an invitation may
+    // have none: then they ask the lender alone. Other joiners are not started.
+    let reports_optional = joining.is_none().then_some(true);
+    let reports = source(rendering.secret_name(), &[file::REPORT_KEY], reports_optional);
+    let reports = (!is_invited || rendering.settings.report_url.is_some()).then_some(reports);
     Volume {
         projected: Some(ProjectedVolumeSource {
-            sources: Some(vec![
-                source(rendering.secret_name(), &[file::REPORT_KEY], no_reports),
-                source(certificate, keys, None),
-            ]),
+            sources: Some(reports.into_iter().chain([source(certificate, keys, None)]).collect()),
             default_mode: Some(MODE),
         }),
         ..named

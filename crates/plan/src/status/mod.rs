@@ -43,7 +43,7 @@ pub use events::{NewEvent, Urgency};
 pub(crate) use events::{condition_events, new_events, urgency};
 pub(crate) use pods::{is_ready, ready_since};
 pub use trouble::Trouble;
-pub(crate) use trouble::condition;
+pub(crate) use trouble::{condition, of_pod};
 
 /// The result of reconciling a MiniCluster.
 #[derive(Clone, Copy, Debug, Default)]

@@ -23,7 +23,7 @@ impl Trouble {
 }
 
 /// What is wrong with a pod that has not finished.
-pub(super) fn of_pod(pod: &Pod) -> Option<Trouble> {
+pub(crate) fn of_pod(pod: &Pod) -> Option<Trouble> {
     if is_node_lost(pod) {
         return Some(lost_node(pod));
     }

@@ -1,15 +1,20 @@
 //! A cluster as its lead reports it.
 
 use flux_operator_api::MiniCluster;
-use flux_operator_api::view::{Cluster, InstanceJob, JobCounts, SlotRange};
+use flux_operator_api::view::{
+    Cluster, InstanceJob, InstanceJobs, JobCounts, RunningInstanceJob, SlotRange,
+};
 use flux_operator_flux::{HostList, IdSet};
-use flux_operator_wire::PendingJob;
+use flux_operator_wire::{PendingJob, RunningJob};
+use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use crate::last_report::LastReport;
 use crate::observed::Observed;
 use crate::rank_table::{self, SlotOwner};
 use crate::stamp::booted_rank_table;
+use crate::view::NoRankTable;
+use crate::view::ranks::booted_table;
 
 /// A MiniCluster, with what its lead has reported.
 pub fn cluster(minicluster: &MiniCluster, observed: &Observed) -> Cluster {
@@ -39,6 +44,16 @@ pub fn cluster(minicluster: &MiniCluster, observed: &Observed) -> Cluster {
     }
 }
 
+/// The ranks of the instance of a MiniCluster whose Job this is, grouped by owner.
+pub fn instance_slots(
+    minicluster: &MiniCluster,
+    job: Option<&Job>,
+    online: &IdSet,
+) -> Result<Vec<SlotRange>, NoRankTable> {
+    let (table, _) = booted_table(minicluster, job)?;
+    Ok(table.slots.iter().map(|slots| slot_view(slots, &table.hosts, Some(online))).collect())
+}
+
 fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&IdSet>) -> SlotRange {
     let ranks = slots.ranks();
     let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -54,27 +69,78 @@ fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&Id
         online: online.map(|online| ranks.intersection(online).to_string()),
         ranks: ranks.to_string(),
         hosts: names.to_string(),
+        cores: slots.resources.cores.unwrap_or_default(),
+        gpus: slots.resources.gpus,
     }
 }
 
-/// A job that waits in an instance, as the JSON text that is shown.
-pub fn instance_job_text(job: PendingJob) -> Box<str> {
-    let PendingJob { id, nodes, tasks, submitted, attributes } = job;
-    let job = InstanceJob { id, nodes, tasks, submitted, attributes };
-    serde_json::to_string(&job).expect("the keys of its maps are strings").into()
+/// Adds to the jobs of an instance what is known of its nodes.
+pub fn add_nodes(jobs: &mut InstanceJobs, minicluster: &MiniCluster, observed: &Observed) {
+    let report = observed.report.as_ref().filter(|report| !report.is_stale(observed.now));
+    let state = report.map(|report| &report.state);
+    let lead = state.and_then(|state| state.lead.as_ref());
+    jobs.slots = cluster(minicluster, observed).slots;
+    jobs.lead_cores = lead.map(|lead| lead.cores).unwrap_or_default();
+    let own = jobs.slots.iter().find(|slots| slots.owner == "Job");
+    jobs.lead_gpus = own.and_then(|slots| slots.gpus).unwrap_or_default();
+    let flux = minicluster.spec.flux.as_ref();
+    let is_simple = flux.and_then(|flux| flux.scheduler.as_ref()).is_some_and(|it| it.simple);
+    // Agents look for a job that blocks others only where the scheduler does not skip it.
+    let has_blocking = state.is_some_and(|state| state.blocking_job.is_some());
+    jobs.stops_at_blocked = is_simple || has_blocking;
 }
 
-/// The [`InstanceJobs`](flux_operator_api::view::InstanceJobs) of an instance as JSON text, from
-/// the texts of its jobs; `None` if its lead has not listed them.
-pub fn instance_jobs_text(jobs: Option<&[Box<str>]>) -> String {
-    let items = jobs.unwrap_or_default().join(",");
-    format!(r#"{{"listed":{},"items":[{items}]}}"#, jobs.is_some())
+/// A job that waits in an instance, as the JSON text that is shown.
+pub fn instance_job_text(job: PendingJob) -> String {
+    let PendingJob {
+        id,
+        user,
+        queue,
+        nodes,
+        tasks,
+        cores,
+        gpus,
+        submitted,
+        duration,
+        estimate,
+        held,
+        attributes,
+    } = job;
+    let job = InstanceJob {
+        id,
+        user,
+        queue,
+        nodes,
+        tasks,
+        cores,
+        gpus,
+        submitted,
+        duration,
+        estimate,
+        held,
+        attributes,
+    };
+    serde_json::to_string(&job).expect("the keys of its maps are strings")
+}
+
+/// A running job as it is shown.
+pub fn running_instance_job(job: &RunningJob) -> RunningInstanceJob {
+    RunningInstanceJob { id: job.id, ranks: job.ranks.to_string() }
+}
+
+/// The JSON text before and after the jobs that wait in an instance. `jobs` has none of them: their
+/// texts, separated by commas, are put in between.
+pub fn instance_jobs_text(jobs: &InstanceJobs) -> (String, &'static str) {
+    const END: &str = "]}";
+    let mut text = serde_json::to_string(jobs).expect("the keys of its maps are strings");
+    debug_assert!(jobs.items.is_empty() && text.ends_with(END), "{text}");
+    text.truncate(text.len().saturating_sub(END.len()));
+    (text, END)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flux_operator_api::view::InstanceJobs;
 
     #[test]
     fn the_text_is_that_of_the_described_type() {
@@ -86,12 +152,23 @@ mod tests {
             ..PendingJob::default()
         };
         let texts = [instance_job_text(job), instance_job_text(PendingJob::default())];
-        for jobs in [None, Some(&texts[..0]), Some(&texts[..])] {
-            let text = instance_jobs_text(jobs);
-            let parsed: InstanceJobs = serde_json::from_str(&text).unwrap();
-            assert_eq!(parsed.listed, jobs.is_some());
-            assert_eq!(parsed.items.len(), jobs.unwrap_or_default().len());
-            assert_eq!(serde_json::to_string(&parsed).unwrap(), text);
+        let running = RunningJob { id: 3, ranks: "0-1".parse().unwrap() };
+        let jobs = InstanceJobs {
+            listed: true,
+            version: 9,
+            busy: Some("0-1".into()),
+            running: vec![running_instance_job(&running)],
+            ..InstanceJobs::default()
+        };
+        for jobs in [jobs, InstanceJobs::default()] {
+            for count in 0..=2 {
+                let (start, end) = instance_jobs_text(&jobs);
+                let text = format!("{start}{}{end}", texts[..count].join(","));
+                let parsed: InstanceJobs = serde_json::from_str(&text).unwrap();
+                assert_eq!(parsed.items.len(), count);
+                assert_eq!(serde_json::to_string(&parsed).unwrap(), text);
+                assert_eq!(InstanceJobs { items: Vec::new(), ..parsed }, jobs);
+            }
         }
     }
 }

@@ -7,7 +7,9 @@ mod explanation;
 mod queue;
 mod ranks;
 
-pub use cluster::{cluster, instance_job_text, instance_jobs_text};
+pub use cluster::{
+    add_nodes, cluster, instance_job_text, instance_jobs_text, instance_slots, running_instance_job,
+};
 pub use explanation::{of_job, of_minicluster};
 pub use queue::{AdmissionStatus, QueueView, TentativeAdmissions};
 pub use ranks::{NoRankTable, rank_table};

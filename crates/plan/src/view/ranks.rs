@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use crate::observed::completions;
-use crate::rank_table::{RankTableError, SlotOwner};
+use crate::rank_table::{self, RankTableError, SlotOwner};
 use crate::resize::DRAINING_ANNOTATION;
 use crate::stamp::booted_rank_table;
 use crate::verdict::find;
@@ -35,13 +35,7 @@ pub fn rank_table(
     job: Option<&Job>,
     joiner: Option<&MiniCluster>,
 ) -> Result<RankTable, NoRankTable> {
-    if minicluster.spec.is_joiner() {
-        return Err(NoRankTable::Joiner);
-    }
-    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
-    let is_ours = |job: &&Job| job.owner_references().iter().any(|owner| owner.uid == uid);
-    let job = job.filter(is_ours).ok_or(NoRankTable::NoJob)?;
-    let table = booted_rank_table(minicluster, Some(job)).map_err(NoRankTable::Invalid)?;
+    let (table, job) = booted_table(minicluster, job)?;
     let asked_about = joiner.unwrap_or(minicluster);
     let instance = Instance::of(minicluster, job, &asked_about.namespace().unwrap_or_default());
     let holder = joiner.map(|joiner| joiner.uid().unwrap_or_default());
@@ -75,6 +69,21 @@ pub fn rank_table(
         joiner: joiner.map(ResourceExt::name_any),
         items: rows.into_iter().map(range).collect(),
     })
+}
+
+/// The rank table with which an instance was booted, and its Job.
+pub(super) fn booted_table<'a>(
+    minicluster: &MiniCluster,
+    job: Option<&'a Job>,
+) -> Result<(rank_table::RankTable, &'a Job), NoRankTable> {
+    if minicluster.spec.is_joiner() {
+        return Err(NoRankTable::Joiner);
+    }
+    let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
+    let is_ours = |job: &&Job| job.owner_references().iter().any(|owner| owner.uid == uid);
+    let job = job.filter(is_ours).ok_or(NoRankTable::NoJob)?;
+    let table = booted_rank_table(minicluster, Some(job)).map_err(NoRankTable::Invalid)?;
+    Ok((table, job))
 }
 
 /// Consecutive ranks that are used in the same way.

@@ -56,7 +56,7 @@ proptest! {
         };
         let asked = InvitedRequest { joiner: "u".into(), joiner_name: String::new(), request: request() };
         for name in ["a", "b", ""] {
-            let sealed = Invitation { name: name.into(), ranks: 1, expires: END.into() };
+            let sealed = Invitation { name: name.into(), ranks: 1, expires: END.into(), ..Invitation::default() };
             invited_permission(&view, &sealed, &asked, KnownBroker::default(), now());
         }
         let bursting = view.minicluster.spec.flux.as_ref().and_then(|it| it.bursting.as_ref());
@@ -138,6 +138,7 @@ fn observed(lender: &MiniCluster, note: Value, port: u16) -> Observed {
         uid: uid.into(),
         name: String::new(),
         asked: now(),
+        refusal: None,
     };
     observed.invited = vec![asked(""), asked("u")];
     let pod = GatewayEndpoint { address: [10, 0, 0, 1].into(), node: String::new() };

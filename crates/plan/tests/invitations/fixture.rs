@@ -11,7 +11,7 @@ use flux_operator_plan::{
     TargetKind, decide, queries,
 };
 use flux_operator_testkit::merge;
-use flux_operator_wire::{BootPlan, InstanceState};
+use flux_operator_wire::{BootPlan, Drain, Drained, InstanceState};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -120,6 +120,7 @@ impl Lender {
             uid: uid.into(),
             name: format!("theirs/{uid}"),
             asked: self.observed.now,
+            refusal: None,
         });
         self.observed.invited.sort_by_key(|it| it.asked);
     }
@@ -164,6 +165,17 @@ impl Lender {
         let decision = decide(&self.minicluster, &observed, &settings());
         let conclusion = decision.conclude(&Outcome::all(&decision.steps));
         (decision.steps, conclusion)
+    }
+
+    /// What the lead should drain.
+    pub fn drain(&self) -> Drain {
+        decide(&self.minicluster, &self.answered(), &settings()).lead_work.unwrap()
+    }
+
+    /// The lead reports that it has applied the request, and that jobs run on these ranks.
+    pub fn drained(&mut self, busy: &str) {
+        let drained = Drained { asked: self.drain(), busy: busy.parse().unwrap() };
+        self.observed.report.as_mut().unwrap().state.drained = Some(drained);
     }
 
     /// What is observed, with the answers to all queries.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_plan::kubernetes::Settings;
 use flux_operator_plan::{Observed, Outcome, Permission, Step, decide, remote_permission};
 use flux_operator_wire::{BrokerFacts, JoinRefusal, JoinRequest};
 use k8s_openapi::api::batch::v1::Job;
@@ -53,6 +54,22 @@ fn request(index: u32, facts: BrokerFacts) -> JoinRequest {
 
 fn invited() -> MiniCluster {
     joiner(&Lender::settled(&one_invitation()))
+}
+
+/// Without an address for reports, brokers with an invitation ask the lender alone.
+#[test]
+fn a_joiner_with_an_invitation_needs_no_address_for_reports() {
+    let silent = Settings { report_url: None, ..settings() };
+    let reason = |joiner: &MiniCluster| {
+        let observed = observed(joiner, &[0, 1]);
+        let decision = decide(joiner, &observed, &silent);
+        let status = decision.conclude(&Outcome::all(&decision.steps)).status.unwrap();
+        status.conditions.into_iter().find(|it| it.type_ == "Joined").unwrap().reason
+    };
+    assert_eq!(reason(&invited()), "Joined");
+    let mut direct = one_invitation();
+    direct["expose"] = json!({ "direct": true });
+    assert_eq!(reason(&joiner(&Lender::settled(&direct))), "LenderNotReady");
 }
 
 #[test]

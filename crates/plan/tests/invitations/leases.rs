@@ -30,6 +30,22 @@ fn an_invitation_gets_ranks_for_others_before_those_of_the_lender() {
 }
 
 #[test]
+fn an_invitation_with_a_property_gets_ranks_of_hosts_that_have_it() {
+    let leases = |ranks: i32, property: &str| {
+        let pools = json!([{ "name": "a", "size": 1 }, { "name": "b", "size": 2 }]);
+        let mut invited = invitation("a", ranks, END);
+        invited["property"] = json!(property);
+        let bursting = json!({ "clusters": pools, "spareRanks": 1, "invitations": [invited] });
+        Lender::settled(&bursting).leases()
+    };
+    // Own 0-9, pools 10 and 11-12, spare 13.
+    assert_eq!(leases(1, "spare"), ["a: 13 Active"]);
+    assert_eq!(leases(2, "b"), ["a: 11-12 Active"]);
+    assert_eq!(leases(2, "spare"), [""; 0], "there is one");
+    assert_eq!(leases(1, "c"), [""; 0]);
+}
+
+#[test]
 fn two_invitations_have_different_ranks_and_ports() {
     let invitations = json!([invitation("a", 2, END), invitation("b", 3, LATER)]);
     let lender = Lender::settled(&json!({ "invitations": invitations }));

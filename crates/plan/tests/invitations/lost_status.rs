@@ -222,6 +222,7 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
         uid: "one".into(),
         name: "theirs/one".into(),
         asked: lender.observed.now,
+        refusal: None,
     });
     lender.settle();
     let ask = |rank| {
@@ -235,7 +236,8 @@ fn a_file_with_ranks_that_the_invitation_does_not_have_any_more_is_outdated() {
         };
         let asked = InvitedRequest { joiner: "one".into(), joiner_name: "x".into(), request };
         let known = KnownBroker { had_permission: true, ..KnownBroker::default() };
-        let sealed = Invitation { name: "b".into(), ranks: 2, expires: END.into() };
+        let sealed =
+            Invitation { name: "b".into(), ranks: 2, expires: END.into(), ..Invitation::default() };
         invited_permission(&lender.view(), &sealed, &asked, known, lender.observed.now)
     };
     assert_eq!(ask(7).result(), "InvitationOutdated");

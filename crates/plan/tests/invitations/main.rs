@@ -5,15 +5,19 @@
 
 #[path = "../common/clusters.rs"]
 mod clusters;
+mod deletion;
 mod ends;
 mod exposed;
 mod file;
 mod fixture;
 mod go_way;
 mod joiner;
+mod keep;
 mod leases;
 mod lost_status;
 mod permission;
+mod policy_ranks;
+mod pool;
 mod ports;
 mod ranks;
 mod service;

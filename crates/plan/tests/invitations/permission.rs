@@ -39,7 +39,7 @@ fn ask(lender: &Lender, request: &InvitedRequest) -> Permission {
 
 /// The invitation whose key the agent has.
 fn sealed() -> Invitation {
-    Invitation { name: "a".into(), ranks: 2, expires: END.into() }
+    Invitation { name: "a".into(), ranks: 2, expires: END.into(), ..Invitation::default() }
 }
 
 /// The reason of the refusal, and its message.
@@ -68,7 +68,11 @@ fn b12_the_brokers_of_the_user_may_start_at_their_ranks() {
 #[test]
 fn b12_every_refusal_has_its_reason() {
     type Change = fn(&mut Lender, &mut InvitedRequest);
-    let table: [(&str, &str, Change); 15] = [
+    let table: [(&str, &str, Change); 16] = [
+        ("LenderMissing", "is being deleted", |lender, _| {
+            let metadata = json!({ "deletionTimestamp": START });
+            lender.minicluster = merged(&lender.minicluster, &json!({ "metadata": metadata }));
+        }),
         ("InvitationRevoked", "was revoked", |lender, _| {
             lender.edit(&json!({ "invitations": [] }));
         }),
@@ -117,6 +121,21 @@ fn b12_every_refusal_has_its_reason() {
 fn set_lease(lender: &mut Lender, patch: Value) {
     let lease = merged(lender.lease("a"), &patch);
     lender.change_status(&json!({ "leases": [lease] }));
+}
+
+/// A pod that comes back must not join again while its rank is drained.
+#[test]
+fn a_broker_of_a_rank_that_is_not_kept_may_not_start() {
+    let mut lender = used();
+    let mut kept = invitation("a", 2, END);
+    kept["keep"] = json!(1);
+    lender.edit(&json!({ "invitations": [kept] }));
+    let mut asked = request(&lender);
+    assert_eq!(ask(&lender, &asked), Permission::Granted, "the first is kept");
+    (asked.request.index, asked.request.rank) = (1, 8);
+    assert_denied(&lender, &asked, "Joining", "rank 8 is not kept");
+    lender.edit(&one_invitation());
+    assert_eq!(ask(&lender, &asked), Permission::Granted);
 }
 
 #[test]

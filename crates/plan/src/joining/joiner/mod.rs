@@ -200,7 +200,7 @@ fn create(rendering: &Rendering<'_>, observed: &Observed, instance: &Instance<'_
     ];
     steps.extend(supporting_objects(rendering, observed, true));
     let mut job = job(rendering, instance);
-    stamp::stamp(&mut job, rendering);
+    stamp::stamp(&mut job, rendering, &rendering.minicluster.spec);
     steps.push(Step::Create(Object::Job(Box::new(job))));
     steps
 }

@@ -46,9 +46,12 @@ pub(super) fn state(
         instance.addresses.first().map(String::as_str).unwrap_or_default()
     );
     let ranks = instance.ranks.split_at(size).0;
-    let (reason, message) = match settings.report_url {
-        Some(_) => reason_and_message(joiner, observed, instance, &ranks, online, &lender),
-        None => (Reason::LenderNotReady, NO_REPORTS.to_owned()),
+    // Without an operator to ask, brokers with an invitation ask the lender alone.
+    let may_start =
+        settings.report_url.is_some() || instance.lent.as_ref().is_some_and(|lent| !lent.direct);
+    let (reason, message) = match may_start {
+        true => reason_and_message(joiner, observed, instance, &ranks, online, &lender),
+        false => (Reason::LenderNotReady, NO_REPORTS.to_owned()),
     };
     JoinState {
         is_joined: reason == Reason::Joined,

@@ -50,7 +50,8 @@ impl World {
     /// A user invites, unless an invitation has that name.
     pub fn invite(&mut self, number: usize, ranks: i32, seconds: i64) {
         let expires = (self.now + SignedDuration::from_secs(seconds)).to_string();
-        let invitation = Invitation { name: format!("i{number}"), ranks, expires };
+        let invitation =
+            Invitation { name: format!("i{number}"), ranks, expires, ..Invitation::default() };
         let mut invitations = self.invitations();
         if !invitations.iter().any(|it| it.name == invitation.name) {
             invitations.push(invitation);
@@ -143,6 +144,7 @@ impl World {
             uid: pod.cluster.clone(),
             name: pod.cluster.clone(),
             asked: self.now,
+            refusal: None,
         });
         let Some(cached) = self.lender(operator) else { return };
         let lender = self.read(&self.stored, LENDER).unwrap();

@@ -1,0 +1,62 @@
+//! The brokers of a Burst in the MiniCluster's own Kubernetes cluster: a joiner.
+
+use flux_operator_api::minicluster::{Join, PodSpec};
+use flux_operator_api::{Burst, MiniCluster, Reason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+use super::names::{burst_annotations, burst_labels, object_name};
+use crate::joining::broker_spec;
+use crate::valid::runner_mut;
+
+/// The MiniCluster that joins `cluster`, with the brokers of a Burst. What names objects of the
+/// namespace, such as volumes, is left out, as in other clusters: another node pool may not have them.
+pub fn joiner(cluster: &MiniCluster, burst: &Burst) -> MiniCluster {
+    let (mut spec, _) = broker_spec(cluster, burst.spec.nodes);
+    let target = &burst.spec.target;
+    let labels = burst_labels(burst, &cluster.uid().unwrap_or_default());
+    let given = target.pods.clone().unwrap_or_default();
+    spec.pod = Some(PodSpec {
+        labels: target.labels.clone().into_iter().chain(labels.clone()).collect(),
+        node_selector: given.node_selector,
+        tolerations: given.tolerations,
+        priority_class_name: given.priority_class_name,
+        // How long the operator waits for jobs on its ranks.
+        termination_grace_period_seconds: Some(i64::from(burst.spec.grace_seconds())),
+        ..PodSpec::default()
+    });
+    if let Some(runner) = runner_mut(&mut spec.containers) {
+        runner.resources = given.resources.or_else(|| runner.resources.take());
+        if !given.image.is_empty() {
+            runner.image = given.image;
+        }
+    }
+    // It uses quota of the same queue.
+    spec.queue.clone_from(&cluster.spec.queue);
+    let join = Join { name: cluster.name_any(), ranks: target.ranks.clone(), ..Join::default() };
+    spec.flux.get_or_insert_default().join = Some(join);
+    let name = object_name(burst);
+    let mut joiner = MiniCluster::new(&name, spec);
+    joiner.metadata = ObjectMeta {
+        name: Some(name),
+        namespace: burst.namespace(),
+        labels: Some(labels),
+        annotations: Some(burst_annotations(burst)),
+        ..ObjectMeta::default()
+    };
+    joiner
+}
+
+/// Why a joiner has not joined, if only a user or more nodes can change that.
+pub fn joiner_trouble(joiner: &MiniCluster) -> Option<(Reason, String)> {
+    let conditions = &joiner.status.as_ref()?.conditions;
+    let is_about = |kind: &str| kind == "Accepted" || kind == "Joined" || kind == "Ready";
+    let failing = conditions.iter().filter(|it| is_about(&it.type_) && it.status != "True");
+    failing
+        .filter_map(|it| Some((it.reason.parse::<Reason>().ok()?, it.message.clone())))
+        .find(|(reason, _)| !reason.is_progress())
+        .map(|(reason, message)| match reason {
+            Reason::Unschedulable => (Reason::OutOfCapacity, message),
+            reason => (reason, message),
+        })
+}

@@ -1,0 +1,325 @@
+//! The life of a Burst: what to do next, and what to report.
+//!
+//! ```text
+//! finalizer ─► claim on the MiniCluster ─► lease ─► objects at the target ─► brokers join
+//!                                                                             │ deleted, idle, too old
+//! finalizer removed ◄─ claim released ◄─ nothing left there ◄─ objects deleted ◄─ ranks drained
+//! ```
+//!
+//! Every step can be repeated, and the next one follows from what exists: a controller that is killed
+//! between any two of them goes on where it was.
+
+use flux_operator_api::burst::TargetKind;
+use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{Burst, BurstStatus, MiniCluster};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::claim::{claim, created, invitation, is_claimed, lifetime_end};
+use super::names::{BURST_FINALIZER, object_name};
+use super::observed::{BurstLease, BurstObserved, TargetFailure, TargetView};
+use super::state::{Progress, Stage, status};
+use crate::time::seconds_after;
+use crate::verdict;
+
+/// How soon a target is asked again while something is expected to change there, in seconds. It
+/// cannot be watched: that would need one more permission there, for every object of the namespace.
+const POLL_SECONDS: i64 = 1;
+
+/// For how long that is, in seconds. Then something is wrong that takes longer.
+const POLL_DURATION: i64 = 120;
+
+/// How soon it is asked again otherwise, in seconds: while something is wrong, and while all is well.
+const SLOW_POLL_SECONDS: i64 = 5;
+const SETTLED_POLL_SECONDS: i64 = 15;
+
+/// The shortest time without a job after which a Burst is idle, in seconds: the scheduler needs a
+/// moment to start a job on nodes that have joined.
+const MIN_IDLE_SECONDS: i64 = 5;
+
+/// How long brokers of a policy's Burst may take to join, as a multiple of the target's usual time and
+/// in seconds beyond it. Then it is given back, and the policy tries another target.
+const JOIN_FACTOR: i64 = 3;
+const JOIN_MARGIN: i64 = 300;
+
+/// The next step of a Burst.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BurstStep {
+    /// Add the finalizer to the Burst.
+    AddFinalizer,
+    /// Apply this to its MiniCluster, with the Burst's own field manager.
+    ClaimCluster(Value),
+    /// Create what is missing at the target.
+    Create,
+    /// Change the number of pods at the target.
+    Scale(i32),
+    /// Delete everything at the target.
+    DeleteObjects,
+    /// Nothing is left: release the claim on the MiniCluster, add what was used to the policy's
+    /// record, and remove the finalizer.
+    Finish,
+    /// Give the Burst back, for this reason: delete it.
+    DeleteSelf(String),
+}
+
+impl BurstStep {
+    /// Whether it is made at the target, and may fail there.
+    fn is_at_target(&self) -> bool {
+        match self {
+            BurstStep::Create | BurstStep::Scale(_) => true,
+            BurstStep::DeleteObjects | BurstStep::Finish => true,
+            BurstStep::AddFinalizer | BurstStep::ClaimCluster(_) | BurstStep::DeleteSelf(_) => {
+                false
+            }
+        }
+    }
+}
+
+/// What to do about a Burst.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BurstDecision {
+    /// The status to write, before the step is made.
+    pub status: BurstStatus,
+    /// The next step.
+    pub step: Option<BurstStep>,
+    /// When to decide again if nothing changes.
+    pub requeue_at: Option<Timestamp>,
+}
+
+/// Whether the target has to be asked: not while it is left alone after a failure.
+pub fn must_ask_target(burst: &Burst, now: Timestamp) -> bool {
+    let retry_at = burst.status.as_ref().and_then(|it| it.retry_at.parse::<Timestamp>().ok());
+    retry_at.is_none_or(|at| at <= now)
+}
+
+/// Decides what to do about a Burst. Same arguments, same decision.
+pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecision {
+    let cluster = observed.cluster.filter(|it| is_of(burst, it));
+    let lease = cluster.and_then(|cluster| BurstLease::of(burst, cluster));
+    let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
+    let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
+    let mut progress =
+        Progress { lease: lease.as_ref(), view, failure, stage: Stage::Preparing, will_try: false };
+    let is_deleting = burst.metadata.deletion_timestamp.is_some();
+    let (step, stage) = match is_deleting {
+        true => give_back(burst, cluster, &progress, observed.now),
+        false => bring_up(burst, cluster, &progress),
+    };
+    progress.stage = stage;
+    progress.will_try = step.as_ref().is_some_and(BurstStep::is_at_target);
+    let status = status(burst, cluster, &progress, observed);
+    // What is recorded in the status must be there before the step is made.
+    let step = match step {
+        Some(BurstStep::DeleteSelf(why)) => Some(BurstStep::DeleteSelf(why)),
+        None if !is_deleting => end(burst, &status, observed).map(BurstStep::DeleteSelf),
+        step => step,
+    };
+    let requeue_at = requeue_at(burst, &status, step.is_some(), observed.now);
+    BurstDecision { status, step, requeue_at }
+}
+
+/// The status of a Burst after a step at the target has failed.
+pub fn after_failure(
+    burst: &Burst,
+    observed: &BurstObserved<'_>,
+    failure: TargetFailure,
+) -> BurstStatus {
+    let observed = BurstObserved { target: Some(Err(failure)), ..observed.clone() };
+    decide_burst(burst, &observed).status
+}
+
+/// Whether a MiniCluster is the one that a Burst was started for.
+fn is_of(burst: &Burst, cluster: &MiniCluster) -> bool {
+    let started_for = burst.status.as_ref().map(|it| it.cluster_uid.as_str()).unwrap_or_default();
+    started_for.is_empty() || cluster.uid().as_deref() == Some(started_for)
+}
+
+fn has_finalizer(burst: &Burst) -> bool {
+    burst.finalizers().iter().any(|it| it == BURST_FINALIZER)
+}
+
+fn bring_up(
+    burst: &Burst,
+    cluster: Option<&MiniCluster>,
+    progress: &Progress<'_>,
+) -> (Option<BurstStep>, Stage) {
+    let was_started = burst.status.as_ref().is_some_and(|it| !it.cluster_uid.is_empty());
+    let Some(cluster) = cluster else {
+        let why = "its MiniCluster was deleted".to_owned();
+        return (was_started.then_some(BurstStep::DeleteSelf(why)), Stage::NoCluster);
+    };
+    if cluster.metadata.deletion_timestamp.is_some() {
+        let why = "its MiniCluster is being deleted".to_owned();
+        return (Some(BurstStep::DeleteSelf(why)), Stage::NoCluster);
+    }
+    if let Some(why) = ended(cluster) {
+        return (Some(BurstStep::DeleteSelf(why.to_owned())), Stage::NoCluster);
+    }
+    let Some(view) = progress.view else { return (None, stage_without_view(burst, progress)) };
+    if !has_finalizer(burst) {
+        return (Some(BurstStep::AddFinalizer), Stage::Preparing);
+    }
+    if let Some(problem) = unreachable_cluster(burst, cluster) {
+        return (None, Stage::Blocked(problem));
+    }
+    let keep = burst.spec.target.scaling.as_ref().map(|_| burst.spec.nodes);
+    let wanted = invitation(burst, keep);
+    if !is_claimed(burst, cluster, wanted.as_ref()) {
+        let step = BurstStep::ClaimCluster(claim(cluster, wanted.as_ref()));
+        return (Some(step), Stage::Preparing);
+    }
+    // A joiner asks for its ranks itself.
+    if wanted.is_some() && progress.lease.is_none() {
+        return (None, Stage::WaitingForRanks);
+    }
+    if !view.is_complete {
+        return (Some(BurstStep::Create), Stage::Preparing);
+    }
+    let nodes = burst.spec.nodes;
+    if view.nodes < nodes || (view.nodes > nodes && may_shrink(burst, progress)) {
+        return (Some(BurstStep::Scale(nodes)), Stage::Joining);
+    }
+    match online(progress) >= nodes {
+        true => (None, Stage::Ready),
+        false => (None, Stage::Joining),
+    }
+}
+
+/// Why the instance of a MiniCluster needs no more nodes, if it does not.
+fn ended(cluster: &MiniCluster) -> Option<&'static str> {
+    let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
+    let finished = verdict::find(conditions.unwrap_or_default(), ConditionType::JobFinished);
+    match finished.is_some_and(|it| it.status == "True") {
+        true => Some("its MiniCluster has finished"),
+        false => cluster.spec.suspend.then_some("its MiniCluster is suspended"),
+    }
+}
+
+/// How far a Burst is while its target does not answer: its brokers may be fine.
+fn stage_without_view(burst: &Burst, progress: &Progress<'_>) -> Stage {
+    let conditions = burst.status.as_ref().map(|status| status.conditions.as_slice());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    let was_prepared = conditions.any(|it| it.type_ == "Prepared" && it.status == "True");
+    match (was_prepared, online(progress) >= burst.spec.nodes) {
+        (true, true) => Stage::Ready,
+        (true, false) => Stage::Joining,
+        (false, _) => Stage::Preparing,
+    }
+}
+
+/// Brokers of other Kubernetes clusters come through the gateway.
+fn unreachable_cluster(burst: &Burst, cluster: &MiniCluster) -> Option<&'static str> {
+    let bursting = cluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    let is_exposed = bursting.is_some_and(|it| it.expose.is_some());
+    let is_elsewhere = matches!(burst.spec.target.kind(), TargetKind::Kubeconfig(_));
+    (is_elsewhere && !is_exposed).then_some(
+        "brokers of other Kubernetes clusters cannot reach the MiniCluster: set its \
+         flux.bursting.expose, such as {type: NodePort}",
+    )
+}
+
+/// Whether the last pods can be removed: their ranks are drained, or not online. The operator drains
+/// those of a joiner by itself.
+fn may_shrink(burst: &Burst, progress: &Progress<'_>) -> bool {
+    let kept = usize::try_from(burst.spec.nodes).unwrap_or_default();
+    let is_joiner = matches!(burst.spec.target.kind(), TargetKind::Cluster);
+    is_joiner || progress.lease.is_none_or(|it| it.online_from(kept).is_subset(&it.drained))
+}
+
+/// Why a Burst is given back by itself.
+fn end(burst: &Burst, status: &BurstStatus, observed: &BurstObserved<'_>) -> Option<String> {
+    let now = observed.now;
+    if now >= lifetime_end(burst) {
+        return Some("its lifetime is over".to_owned());
+    }
+    if idle_until(burst, status).is_some_and(|until| now >= until) && observed.running.is_some() {
+        return Some("no job has run on its nodes for a while".to_owned());
+    }
+    let has_joined = status.online >= burst.spec.nodes || !status.idle_since.is_empty();
+    let has_policy = !burst.spec.policy.is_empty();
+    (has_policy && !has_joined && status.online == 0 && now >= join_deadline(burst))
+        .then(|| "its brokers did not join in time".to_owned())
+}
+
+fn join_deadline(burst: &Burst) -> Timestamp {
+    let usual = burst.spec.target.startup_seconds().saturating_mul(JOIN_FACTOR);
+    seconds_after(created(burst), usual.saturating_add(JOIN_MARGIN))
+}
+
+/// Until when a Burst may be without a job.
+fn idle_until(burst: &Burst, status: &BurstStatus) -> Option<Timestamp> {
+    let since = status.idle_since.parse::<Timestamp>().ok()?;
+    let seconds = i64::from(burst.spec.idle_seconds?).max(MIN_IDLE_SECONDS);
+    Some(seconds_after(since, seconds))
+}
+
+fn give_back(
+    burst: &Burst,
+    cluster: Option<&MiniCluster>,
+    progress: &Progress<'_>,
+    now: Timestamp,
+) -> (Option<BurstStep>, Stage) {
+    if !has_finalizer(burst) {
+        return (None, Stage::GivingBack);
+    }
+    let Some(view) = progress.view else { return (None, Stage::GivingBack) };
+    if !view.has_any {
+        return (Some(BurstStep::Finish), Stage::GivingBack);
+    }
+    let since = burst.status.as_ref().and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
+    // It is recorded first.
+    let Some(since) = since else { return (None, Stage::Draining) };
+    let is_alive = |it: &&MiniCluster| it.metadata.deletion_timestamp.is_none();
+    if let Some(cluster) = cluster.filter(is_alive)
+        && let Some(none) = invitation(burst, Some(0))
+        && let Some(lease) = progress.lease
+        && !lease.online.is_subset(&lease.drained)
+        && now < seconds_after(since, burst.spec.grace_seconds())
+    {
+        let is_claimed = is_claimed(burst, cluster, Some(&none));
+        let step = BurstStep::ClaimCluster(claim(cluster, Some(&none)));
+        return ((!is_claimed).then_some(step), Stage::Draining);
+    }
+    (Some(BurstStep::DeleteObjects), Stage::GivingBack)
+}
+
+/// How many of the nodes that a Burst should have have joined.
+pub(super) fn online(progress: &Progress<'_>) -> i32 {
+    let mock = progress.view.and_then(|view: &TargetView| view.mock_joined);
+    let joined = progress.lease.map(|lease| i32::try_from(lease.online.len()).unwrap_or(i32::MAX));
+    mock.or(joined).unwrap_or_default()
+}
+
+fn requeue_at(
+    burst: &Burst,
+    status: &BurstStatus,
+    has_step: bool,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let retry_at = status.retry_at.parse::<Timestamp>().ok();
+    if let Some(retry_at) = retry_at.filter(|at| *at > now) {
+        return Some(retry_at);
+    }
+    let is_settled = !has_step
+        && burst.metadata.deletion_timestamp.is_none()
+        && status.online >= burst.spec.nodes;
+    let since = status.giving_back_since.parse::<Timestamp>().unwrap_or(created(burst));
+    let is_new = now < seconds_after(since, POLL_DURATION);
+    let seconds = match (is_settled, is_new || has_step) {
+        (true, _) => SETTLED_POLL_SECONDS,
+        (false, true) => POLL_SECONDS,
+        (false, false) => SLOW_POLL_SECONDS,
+    };
+    let poll = seconds_after(now, seconds);
+    let ends = [idle_until(burst, status), Some(lifetime_end(burst))];
+    ends.into_iter().flatten().filter(|at| *at > now).chain([poll]).min()
+}
+
+/// The record that a Burst was started for a MiniCluster, and its name there.
+pub(super) fn record_start(status: &mut BurstStatus, burst: &Burst, cluster: &MiniCluster) {
+    if status.cluster_uid.is_empty() {
+        status.cluster_uid = cluster.uid().unwrap_or_default();
+    }
+    status.object_name = object_name(burst);
+}

@@ -1,0 +1,127 @@
+//! What was observed of a Burst: the input of its decisions.
+
+use flux_operator_api::minicluster::Lease;
+use flux_operator_api::{Burst, MiniCluster, Reason};
+use flux_operator_flux::{IdSet, RankList};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+
+use super::names::object_name;
+use crate::observed::has_finished;
+use crate::status::of_pod;
+
+/// What was observed of a Burst, and when.
+#[derive(Clone, Debug)]
+pub struct BurstObserved<'a> {
+    /// The MiniCluster that it names, if it exists.
+    pub cluster: Option<&'a MiniCluster>,
+    /// What exists at the target; `None` if it was not asked.
+    pub target: Option<Result<TargetView, TargetFailure>>,
+    /// The ranks of jobs that run in the instance, one entry for each job; `None` while they are not
+    /// known.
+    pub running: Option<Vec<IdSet>>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What exists at a target for a Burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetView {
+    /// All objects that brokers need exist.
+    pub is_complete: bool,
+    /// Something exists: objects, or pods that are being deleted.
+    pub has_any: bool,
+    /// How many pods its Job should have.
+    pub nodes: i32,
+    /// Why pods do not start, if there is a reason.
+    pub trouble: Option<(Reason, String)>,
+    /// Brokers that have joined, at a target that has no real ones.
+    pub mock_joined: Option<i32>,
+}
+
+/// Why a target has not done what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct TargetFailure {
+    /// The reason, by which its condition is chosen.
+    pub reason: Reason,
+    /// What happened. It never contains credentials.
+    pub message: String,
+}
+
+impl TargetFailure {
+    /// A failure with this reason.
+    pub fn new(reason: Reason, message: impl Into<String>) -> TargetFailure {
+        TargetFailure { reason, message: message.into() }
+    }
+
+    /// Whether it is about credentials, rather than about the target.
+    pub(super) fn is_about_credentials(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::CredentialsMissing
+                | Reason::CredentialsRefused
+                | Reason::KubeconfigRefused
+                | Reason::NamespaceNotListed
+        )
+    }
+
+    /// Whether the target is not the problem: it has refused something, or was not asked because home is
+    /// not ready.
+    pub(super) fn is_response(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::TargetRefused | Reason::OutOfCapacity | Reason::LenderNotReady
+        )
+    }
+}
+
+/// Why pods at a target do not start, if there is a reason.
+pub fn pods_trouble(pods: &[Pod]) -> Option<(Reason, String)> {
+    pods.iter().filter(|pod| !has_finished(pod)).find_map(of_pod).map(|trouble| {
+        match trouble.reason {
+            Reason::Unschedulable => (Reason::OutOfCapacity, trouble.message),
+            reason => (reason, trouble.message),
+        }
+    })
+}
+
+/// The lease that a Burst has in the instance of its MiniCluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BurstLease {
+    /// The ranks, in the order of its pods.
+    pub(super) ranks: RankList,
+    /// Those of them whose brokers are online.
+    pub(super) online: IdSet,
+    /// Those that are drained, and on which no job runs.
+    pub(super) drained: IdSet,
+    /// Why its brokers are refused, if they are.
+    pub(super) refusal: Option<(String, String)>,
+}
+
+impl BurstLease {
+    /// The lease of a Burst; `None` while it has none.
+    pub(super) fn of(burst: &Burst, cluster: &MiniCluster) -> Option<BurstLease> {
+        let status = cluster.status.as_ref()?;
+        let name = object_name(burst);
+        let leases: Vec<&Lease> = status.leases.iter().filter(|it| it.name == name).collect();
+        let ranks = leases
+            .iter()
+            .fold(RankList::default(), |all, lease| all.followed_by(&lease.rank_list()));
+        let invitation = leases.first()?.invitation.as_ref();
+        let online: IdSet = status.online.parse().unwrap_or_default();
+        let drained = invitation.and_then(|it| it.drained.parse().ok()).unwrap_or_default();
+        let refusal = invitation.and_then(|it| it.refusal.clone());
+        Some(BurstLease {
+            online: ranks.to_set().intersection(&online),
+            ranks,
+            drained,
+            refusal: refusal.map(|it| (it.reason, it.message)),
+        })
+    }
+
+    /// The ranks of its pods from `first` on that are online.
+    pub(super) fn online_from(&self, first: usize) -> IdSet {
+        self.ranks.split_at(first).1.to_set().intersection(&self.online)
+    }
+}

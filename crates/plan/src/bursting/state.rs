@@ -1,0 +1,248 @@
+//! The status of a Burst: how far it is, and why it is not further.
+
+use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
+use k8s_openapi::jiff::Timestamp;
+
+use super::life::{online, record_start};
+use super::observed::{BurstLease, BurstObserved, TargetFailure, TargetView};
+use super::usage::count;
+use crate::time::seconds_after;
+use crate::verdict::{self, Verdict, no, unknown, yes};
+
+/// How soon a target is tried again after its first failure, and after many, in seconds.
+const FIRST_RETRY: i64 = 5;
+const LAST_RETRY: i64 = 300;
+
+/// How far a Burst is, as facts.
+#[derive(Clone, Debug)]
+pub(super) struct Progress<'a> {
+    pub(super) lease: Option<&'a BurstLease>,
+    pub(super) view: Option<&'a TargetView>,
+    pub(super) failure: Option<&'a TargetFailure>,
+    pub(super) stage: Stage,
+    /// A step at the target follows, which may fail.
+    pub(super) will_try: bool,
+}
+
+/// How far a Burst is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// There is no MiniCluster of this name.
+    NoCluster,
+    /// Its MiniCluster has to be changed first.
+    Blocked(&'static str),
+    /// Objects are missing.
+    Preparing,
+    /// No ranks are leased to it yet.
+    WaitingForRanks,
+    /// Its brokers start.
+    Joining,
+    /// All its brokers have joined.
+    Ready,
+    /// No new job starts on its nodes, and those that run may finish.
+    Draining,
+    /// What is left is deleted.
+    GivingBack,
+}
+
+/// The status of a Burst.
+pub(super) fn status(
+    burst: &Burst,
+    cluster: Option<&MiniCluster>,
+    progress: &Progress<'_>,
+    observed: &BurstObserved<'_>,
+) -> BurstStatus {
+    let now = observed.now;
+    let before = burst.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let is_deleting = burst.metadata.deletion_timestamp.is_some();
+    if let Some(cluster) = cluster.filter(|_| !is_deleting) {
+        record_start(&mut status, burst, cluster);
+    }
+    if is_deleting && status.giving_back_since.is_empty() {
+        status.giving_back_since = now.to_string();
+    }
+    if let Some(lease) = progress.lease {
+        status.ranks = lease.ranks.to_string();
+    }
+    let online = online(progress);
+    status.online = online;
+    status.ready = format!("{online}/{}", burst.spec.nodes);
+    record_jobs(&mut status, progress, observed);
+    record_failure(&mut status, progress, now);
+    if let Some(view) = progress.view {
+        let nodes = if view.has_any { view.nodes } else { 0 };
+        count(&mut status, nodes, burst.spec.target.price(), now);
+    }
+    let verdicts = verdicts(progress, &before, burst.spec.nodes);
+    let generation = burst.metadata.generation;
+    status.phase = phase(progress, &verdicts);
+    status.observed_generation = generation;
+    status.conditions = verdict::conditions(verdicts, generation, &before.conditions, now);
+    status
+}
+
+/// How many jobs run on its nodes, and since when none has.
+fn record_jobs(status: &mut BurstStatus, progress: &Progress<'_>, observed: &BurstObserved<'_>) {
+    let Some(running) = &observed.running else { return };
+    let ranks = progress.lease.map(|lease| lease.ranks.to_set()).unwrap_or_default();
+    let jobs = running.iter().filter(|it| !it.intersection(&ranks).is_empty()).count();
+    status.jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
+    // One that has joined only in part may be of no use to any job.
+    let is_idle = jobs == 0 && status.online > 0;
+    match (is_idle, status.idle_since.is_empty()) {
+        (true, true) => status.idle_since = observed.now.to_string(),
+        // Brokers that are lost for a moment do not make it busy.
+        (false, false) if jobs > 0 => status.idle_since.clear(),
+        _ => {}
+    }
+}
+
+fn record_failure(status: &mut BurstStatus, progress: &Progress<'_>, now: Timestamp) {
+    match (progress.failure, progress.view) {
+        (Some(_), _) => {
+            let doubled = FIRST_RETRY.checked_shl(status.failures.clamp(0, 16).unsigned_abs());
+            let seconds = doubled.unwrap_or(LAST_RETRY).min(LAST_RETRY);
+            status.failures = status.failures.saturating_add(1);
+            status.retry_at = seconds_after(now, seconds).to_string();
+        }
+        (None, Some(_)) if !progress.will_try => {
+            status.failures = 0;
+            status.retry_at.clear();
+        }
+        (None, _) => {}
+    }
+}
+
+type Verdicts = Vec<(&'static str, Verdict)>;
+
+/// The conditions, in the order in which a Burst reaches them. Those that depend on one that is not
+/// true repeat its reason.
+fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdicts {
+    let kept = |kind: &'static str| {
+        let condition = before.conditions.iter().find(|it| it.type_ == kind);
+        condition.map(verdict::copied_from)
+    };
+    let not_asked = || unknown(Reason::NotAsked, "the target has not been asked yet");
+    let (target, credentials) = match (progress.failure, progress.view) {
+        (Some(failure), _) if failure.is_about_credentials() => {
+            let why = no(failure.reason, &failure.message);
+            (kept("TargetReady").unwrap_or_else(not_asked), why)
+        }
+        (Some(failure), _) if !failure.is_response() => {
+            let why = no(failure.reason, &failure.message);
+            (why, kept("CredentialsAccepted").unwrap_or_else(not_asked))
+        }
+        (Some(_), _) | (None, Some(_)) => (
+            yes(Reason::TargetReachable, "the target responds"),
+            yes(Reason::CredentialsAccepted, "the target accepts the credentials"),
+        ),
+        (None, None) => (
+            kept("TargetReady").unwrap_or_else(not_asked),
+            kept("CredentialsAccepted").unwrap_or_else(not_asked),
+        ),
+    };
+    let prepared = prepared(progress, before);
+    let first_no =
+        [&target, &credentials, &prepared].into_iter().find(|it| it.status != "True").cloned();
+    let joined = joined(progress, nodes);
+    let is_leaving = matches!(progress.stage, Stage::Draining | Stage::GivingBack);
+    let giving_back = match progress.stage {
+        Stage::Draining => yes(Reason::Draining, "jobs on its nodes may finish; no new one starts"),
+        Stage::GivingBack => yes(Reason::GivingBack, "what is left at the target is deleted"),
+        _ => no(Reason::InUse, "it is not being given back"),
+    };
+    let ready = match (is_leaving, &joined) {
+        (true, _) => no(Reason::GivingBack, "it is being given back"),
+        (false, joined) => joined.clone(),
+    };
+    // What was reached stays so while the target is not reachable: its brokers may be fine.
+    let blocked_by = |verdict: Verdict| match &first_no {
+        Some(first) if verdict.status != "True" => {
+            Verdict { status: verdict.status, ..first.clone() }
+        }
+        _ => verdict,
+    };
+    vec![
+        ("TargetReady", target),
+        ("CredentialsAccepted", credentials),
+        ("Prepared", blocked_by(prepared)),
+        ("Joined", blocked_by(joined)),
+        ("Ready", blocked_by(ready)),
+        ("GivingBack", giving_back),
+    ]
+}
+
+fn prepared(progress: &Progress<'_>, before: &BurstStatus) -> Verdict {
+    if let Some(failure) = progress.failure.filter(|it| it.is_response()) {
+        return no(failure.reason, &failure.message);
+    }
+    if progress.view.is_some_and(|view| view.is_complete) {
+        return yes(Reason::Prepared, "everything that brokers need exists at the target");
+    }
+    match progress.stage {
+        Stage::NoCluster => no(Reason::LenderMissing, "there is no MiniCluster of this name"),
+        Stage::Blocked(problem) => no(Reason::NotExposed, problem),
+        Stage::WaitingForRanks => no(
+            Reason::NoFreeRanks,
+            "no ranks are leased to it yet: the MiniCluster may not be ready, or has too few ranks \
+             that are free",
+        ),
+        Stage::Preparing if progress.view.is_none() => {
+            let condition = before.conditions.iter().find(|it| it.type_ == "Prepared");
+            let kept = condition.map(verdict::copied_from);
+            kept.unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
+        }
+        Stage::Preparing | Stage::Joining | Stage::Ready => {
+            no(Reason::Preparing, "ranks are leased, and objects are created at the target")
+        }
+        Stage::Draining | Stage::GivingBack => no(Reason::GivingBack, "it is being given back"),
+    }
+}
+
+fn joined(progress: &Progress<'_>, nodes: i32) -> Verdict {
+    let online = progress.lease.map_or(0, |lease| lease.online.len());
+    match progress.stage {
+        Stage::Ready => yes(Reason::Joined, "all its brokers are part of the instance"),
+        Stage::Joining => {
+            let refusal = progress.lease.and_then(|lease| lease.refusal.as_ref());
+            if let Some((reason, message)) = refusal {
+                return no(flux_operator_api::reason::AnyReason::read(reason), message);
+            }
+            match progress.view.and_then(|view| view.trouble.as_ref()) {
+                Some((reason, message)) => no(*reason, message),
+                None => no(Reason::Joining, &format!("{online} of {nodes} brokers have joined")),
+            }
+        }
+        _ => prepared_reason(progress),
+    }
+}
+
+/// Why brokers cannot join yet.
+fn prepared_reason(progress: &Progress<'_>) -> Verdict {
+    match progress.stage {
+        Stage::NoCluster => no(Reason::LenderMissing, "there is no MiniCluster of this name"),
+        Stage::Blocked(problem) => no(Reason::NotExposed, problem),
+        Stage::WaitingForRanks => no(Reason::NoFreeRanks, "no ranks are leased to it yet"),
+        Stage::Draining | Stage::GivingBack => no(Reason::GivingBack, "it is being given back"),
+        Stage::Preparing | Stage::Joining | Stage::Ready => {
+            no(Reason::Preparing, "objects are created at the target")
+        }
+    }
+}
+
+/// What it is doing, in one word: the reason of the first condition that is false, otherwise of the first
+/// that is not known.
+fn phase(progress: &Progress<'_>, verdicts: &Verdicts) -> String {
+    match progress.stage {
+        Stage::Draining => return "Draining".to_owned(),
+        Stage::GivingBack if progress.failure.is_none() => return "GivingBack".to_owned(),
+        Stage::Ready if progress.failure.is_none() => return "Ready".to_owned(),
+        _ => {}
+    }
+    let first = |status: &str| verdicts.iter().find(|(_, verdict)| verdict.status == status);
+    first("False")
+        .or_else(|| first("Unknown"))
+        .map(|(_, verdict)| verdict.reason.to_string())
+        .unwrap_or_default()
+}

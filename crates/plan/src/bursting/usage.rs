@@ -1,0 +1,113 @@
+//! What Bursts use: seconds of nodes, hours, cost, by day.
+
+use flux_operator_api::burst::{DayUsage, FinishedBurst};
+use flux_operator_api::{Burst, BurstStatus};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+/// How long nodes are used before the status is written for that alone, in seconds.
+const COUNT_SECONDS: i64 = 60;
+
+/// How many Bursts that no longer exist are listed one by one.
+const MAX_FINISHED: usize = 64;
+
+/// Counts what the nodes of a Burst have used, if their number has changed, or if it is time to.
+pub(super) fn count(status: &mut BurstStatus, nodes: i32, price: f64, now: Timestamp) {
+    let counted = status.counted.parse::<Timestamp>().ok();
+    let seconds = counted.map_or(0, |since| now.duration_since(since).as_secs().max(0));
+    let has_changed = nodes != status.counted_nodes;
+    if !has_changed && (nodes == 0 || seconds < COUNT_SECONDS) {
+        return;
+    }
+    let used = seconds.saturating_mul(i64::from(status.counted_nodes));
+    let is_new_day = counted.is_none_or(|since| day(since) != day(now));
+    // What was used around midnight counts for the day that begins.
+    status.node_seconds_today =
+        if is_new_day { used } else { status.node_seconds_today.saturating_add(used) };
+    status.node_seconds = status.node_seconds.saturating_add(used);
+    status.counted = now.to_string();
+    status.counted_nodes = nodes;
+    status.node_hours = two_decimals(hours(status.node_seconds));
+    status.cost = cost(status.node_seconds, price);
+}
+
+/// The day of a time, in UTC.
+pub fn day(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d").to_string()
+}
+
+/// Node-hours and cost of a policy's Bursts today: of those that exist, and of those in its record.
+pub fn used_today<'a>(
+    usage: Option<&DayUsage>,
+    bursts: impl IntoIterator<Item = &'a Burst>,
+    now: Timestamp,
+) -> (f64, f64) {
+    let finished = finished_today(usage, now);
+    let mut parts: Vec<(i64, f64)> =
+        finished.iter().map(|it| (it.node_seconds, it.price.parse().unwrap_or_default())).collect();
+    for burst in bursts {
+        let uid = burst.uid().unwrap_or_default();
+        if !finished.iter().any(|it| it.uid == uid) {
+            parts.push((burst_seconds_today(burst, now), burst.spec.target.price()));
+        }
+    }
+    parts.iter().fold((0.0, 0.0), |(hours_used, cost), (seconds, price)| {
+        (hours_used + hours(*seconds), cost + hours(*seconds) * price)
+    })
+}
+
+/// The record of a policy with a Burst that has been given back.
+pub fn with_finished(usage: Option<&DayUsage>, burst: &Burst, now: Timestamp) -> DayUsage {
+    let mut finished = finished_today(usage, now);
+    let uid = burst.uid().unwrap_or_default();
+    if !finished.iter().any(|it| it.uid == uid) {
+        finished.push(FinishedBurst {
+            uid,
+            node_seconds: burst_seconds_today(burst, now),
+            price: burst.spec.target.price_per_node_hour.clone(),
+        });
+    }
+    while finished.len() > MAX_FINISHED {
+        merge_oldest(&mut finished);
+    }
+    DayUsage { day: day(now), finished, ..usage.cloned().unwrap_or_default() }
+}
+
+/// Adds the oldest entry to the next one of the same price: its Burst has not existed for long, so that
+/// its uid is not needed any more.
+fn merge_oldest(finished: &mut Vec<FinishedBurst>) {
+    let oldest = finished.remove(0);
+    // If there are as many prices as entries, the record of one is lost.
+    if let Some(next) = finished.iter_mut().find(|it| it.price == oldest.price) {
+        next.node_seconds = next.node_seconds.saturating_add(oldest.node_seconds);
+    }
+}
+
+fn finished_today(usage: Option<&DayUsage>, now: Timestamp) -> Vec<FinishedBurst> {
+    let today = usage.filter(|usage| usage.day == day(now));
+    today.map(|usage| usage.finished.clone()).unwrap_or_default()
+}
+
+/// What a Burst has used today, with what is not counted yet.
+fn burst_seconds_today(burst: &Burst, now: Timestamp) -> i64 {
+    let status = burst.status.clone().unwrap_or_default();
+    let Ok(counted) = status.counted.parse::<Timestamp>() else { return 0 };
+    let since = now.duration_since(counted).as_secs().max(0);
+    let uncounted = since.saturating_mul(i64::from(status.counted_nodes));
+    let counted = if day(counted) == day(now) { status.node_seconds_today } else { 0 };
+    counted.saturating_add(uncounted)
+}
+
+fn hours(seconds: i64) -> f64 {
+    // A number of seconds below 2^53 is exact.
+    seconds as f64 / 3600.0
+}
+
+/// A number as it is shown.
+pub fn two_decimals(number: f64) -> String {
+    format!("{number:.2}")
+}
+
+fn cost(seconds: i64, price: f64) -> String {
+    if price > 0.0 { two_decimals(hours(seconds) * price) } else { String::new() }
+}

@@ -1,0 +1,93 @@
+//! What a Burst reports when something is wrong, and that it tries again less and less often.
+
+use flux_operator_api::Reason;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::world::{World, failure};
+
+#[test]
+fn each_failure_is_shown_in_its_condition() {
+    for (reason, condition) in [
+        (Reason::TargetUnreachable, "TargetReady"),
+        (Reason::CredentialsMissing, "CredentialsAccepted"),
+        (Reason::CredentialsRefused, "CredentialsAccepted"),
+        (Reason::KubeconfigRefused, "CredentialsAccepted"),
+        (Reason::NamespaceNotListed, "CredentialsAccepted"),
+        (Reason::TargetRefused, "Prepared"),
+    ] {
+        let mut world = World::new(json!({}));
+        world.reconcile(false);
+        world.failure = failure(reason);
+        world.settle();
+        let expected = format!("False {reason}");
+        assert_eq!(world.reason(condition), expected);
+        assert_eq!(world.reason("Ready"), expected, "those that depend on it repeat its reason");
+        assert_eq!(world.status().phase, reason.to_string());
+    }
+}
+
+#[test]
+fn a_target_that_fails_is_tried_again_less_and_less_often() {
+    let mut world = World::new(json!({}));
+    world.reconcile(false);
+    world.failure = failure(Reason::TargetUnreachable);
+    let mut delays = Vec::new();
+    for _ in 0..9 {
+        world.reconcile(false);
+        let retry: Timestamp = world.status().retry_at.parse().unwrap();
+        let delay = retry.duration_since(world.now).as_secs();
+        world.pass(delay - 1);
+        let failures = world.status().failures;
+        world.reconcile(false);
+        assert_eq!(world.status().failures, failures, "it is left alone until then");
+        world.pass(1);
+        delays.push(delay);
+    }
+    assert_eq!(delays, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    world.failure = None;
+    world.settle();
+    assert_eq!((world.status().failures, world.reason("Ready").as_str()), (0, "True Joined"));
+}
+
+#[test]
+fn what_was_reached_stays_true_while_the_target_does_not_respond() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    let cluster = world.cluster.clone();
+    world.failure = failure(Reason::TargetUnreachable);
+    world.reconcile(false);
+    // Its brokers are still online.
+    world.cluster = cluster;
+    world.pass(5);
+    world.reconcile(false);
+    assert_eq!(world.reason("TargetReady"), "False TargetUnreachable");
+    assert_eq!(world.reason("CredentialsAccepted"), "True CredentialsAccepted");
+}
+
+#[test]
+fn pods_without_nodes_and_refused_brokers_are_shown() {
+    let mut world = World::new(json!({}));
+    world.target.trouble = Some((Reason::OutOfCapacity, "0/3 nodes are available".into()));
+    for _ in 0..5 {
+        world.reconcile(false);
+    }
+    world.cluster.as_mut().unwrap().status.as_mut().unwrap().online = "0-1".into();
+    let decision = world.decide();
+    let joined = decision.status.conditions.iter().find(|it| it.type_ == "Joined").unwrap();
+    assert_eq!(
+        (joined.reason.as_str(), joined.message.as_str()),
+        ("OutOfCapacity", "0/3 nodes are available")
+    );
+    assert_eq!(decision.status.phase, "OutOfCapacity");
+}
+
+#[test]
+fn a_minicluster_that_is_not_exposed_cannot_be_joined_from_elsewhere() {
+    let mut world = World::new(json!({}));
+    let flux = world.cluster.as_mut().unwrap().spec.flux.as_mut().unwrap();
+    flux.bursting.as_mut().unwrap().expose = None;
+    world.settle();
+    assert_eq!(world.reason("Prepared"), "False NotExposed");
+    assert_eq!(world.steps, ["AddFinalizer"]);
+}

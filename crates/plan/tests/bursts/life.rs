@@ -1,0 +1,224 @@
+//! What becomes of a Burst, and that a controller that is killed goes on where it was.
+
+use flux_operator_api::Reason;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::world::{World, failure};
+
+fn ready(spec: serde_json::Value) -> World {
+    let mut world = World::new(spec);
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined", "{:?}", world.status());
+    world
+}
+
+fn expect_gone(world: &World) {
+    assert!(world.burst.is_none(), "{:?}", world.status());
+    assert!(!world.target.has_any);
+    let cluster = world.cluster.as_ref().unwrap();
+    assert_eq!(cluster.metadata.finalizers, None);
+    assert_eq!(cluster.spec.flux.as_ref().unwrap().bursting.as_ref().unwrap().invitations, []);
+}
+
+#[test]
+fn a_burst_comes_up_and_is_given_back() {
+    let mut world = ready(json!({}));
+    assert_eq!(world.steps, ["AddFinalizer", "ClaimCluster", "Create"]);
+    assert_eq!((world.status().ranks.as_str(), world.status().ready.as_str()), ("2-3", "2/2"));
+    world.delete_burst();
+    world.settle();
+    expect_gone(&world);
+    assert_eq!(world.steps[3..], ["ClaimCluster", "DeleteObjects", "Finish"]);
+}
+
+#[test]
+fn a_burst_in_the_same_cluster_needs_no_invitation() {
+    let target = json!({ "name": "here", "maxNodes": 4, "kubeconfig": null, "cluster": {} });
+    let mut world = ready(json!({ "target": target }));
+    assert_eq!(world.steps, ["AddFinalizer", "ClaimCluster", "Create"]);
+    world.delete_burst();
+    world.settle();
+    expect_gone(&world);
+    // The operator drains its ranks.
+    assert_eq!(world.steps[3..], ["DeleteObjects", "Finish"]);
+}
+
+#[test]
+fn a_settled_burst_is_quiet() {
+    let mut world = ready(json!({}));
+    let before = world.status();
+    let decision = world.decide();
+    assert_eq!((decision.step, decision.status), (None, before));
+    assert!(decision.requeue_at.is_some());
+    world.reconcile(false);
+    assert_eq!(world.steps.len(), 3);
+}
+
+/// A controller that writes the status again and again does not get to its step if it is killed after
+/// each write.
+#[test]
+fn a_burst_that_waits_for_its_last_step_is_quiet() {
+    let mut world = ready(json!({}));
+    world.delete_burst();
+    while world.target.has_any {
+        world.reconcile(false);
+        world.pass(1);
+    }
+    world.reconcile(true);
+    world.pass(1);
+    let before = world.status();
+    world.reconcile(true);
+    assert_eq!(world.status(), before);
+}
+
+#[test]
+fn jobs_on_its_nodes_may_finish_but_not_longer_than_the_grace_period() {
+    for finishes in [true, false] {
+        let mut world = ready(json!({ "graceSeconds": 60 }));
+        world.running = vec!["3".parse().unwrap()];
+        world.delete_burst();
+        world.settle();
+        assert_eq!(world.reason("GivingBack"), "True Draining");
+        assert!(world.target.has_any, "the job has lost its node");
+        if finishes {
+            world.running.clear();
+        } else {
+            world.pass(60);
+        }
+        world.settle();
+        expect_gone(&world);
+    }
+}
+
+#[test]
+fn a_burst_without_a_job_is_given_back_after_its_idle_time() {
+    let mut world = ready(json!({ "idleSeconds": 100 }));
+    world.running = vec!["2-3".parse().unwrap()];
+    world.pass(500);
+    world.settle();
+    assert_eq!((world.status().jobs, world.reason("Ready").as_str()), (1, "True Joined"));
+    world.running.clear();
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined", "the time is not over");
+    world.pass(100);
+    world.settle();
+    expect_gone(&world);
+    // A user's Burst without idleSeconds stays.
+    let mut world = ready(json!({}));
+    world.pass(1000);
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined");
+}
+
+#[test]
+fn a_burst_is_given_back_at_the_end_of_its_lifetime() {
+    let mut world = ready(json!({ "lifetimeSeconds": 600 }));
+    world.pass(600);
+    world.settle();
+    expect_gone(&world);
+}
+
+#[test]
+fn a_burst_of_a_policy_whose_brokers_do_not_join_is_given_back() {
+    let target = json!({ "startupSeconds": 10 });
+    let mut world = World::new(json!({ "policy": "p", "target": target }));
+    world.reconcile(false);
+    world.failure = failure(Reason::TargetUnreachable);
+    world.settle();
+    assert_eq!(world.reason("TargetReady"), "False TargetUnreachable");
+    world.pass(400);
+    world.reconcile(false);
+    assert!(world.burst().metadata.deletion_timestamp.is_some());
+    // It stays until it is known that nothing is left.
+    world.settle();
+    assert!(world.burst.is_some());
+    world.failure = None;
+    world.pass(600);
+    world.settle();
+    expect_gone(&world);
+}
+
+#[test]
+fn a_burst_goes_with_its_minicluster_and_remote_objects_first() {
+    let mut world = ready(json!({}));
+    world.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(world.now));
+    world.running = vec!["2-3".parse().unwrap()];
+    world.settle();
+    expect_gone(&world);
+    // Its jobs are lost with it anyway.
+    assert_eq!(world.steps[3..], ["DeleteSelf", "DeleteObjects", "Finish"]);
+}
+
+#[test]
+fn a_burst_waits_for_its_minicluster_only_before_it_was_started() {
+    let mut world = World::new(json!({}));
+    let cluster = world.cluster.take();
+    world.settle();
+    assert_eq!(world.reason("Prepared"), "False LenderMissing");
+    world.cluster = cluster;
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined");
+    // Another one of the same name is not joined.
+    world.cluster.as_mut().unwrap().metadata.uid = Some("other".into());
+    world.settle();
+    assert!(world.burst.is_none());
+}
+
+#[test]
+fn a_burst_with_scaling_grows_and_shrinks() {
+    let scaling = json!({ "target": { "scaling": { "minNodes": 1, "maxNodes": 4 } } });
+    let mut world = ready(scaling);
+    assert_eq!(world.status().ranks, "2-5", "ranks for its largest size are leased");
+    let resize = |world: &mut World, nodes| {
+        world.burst.as_mut().unwrap().spec.nodes = nodes;
+        world.settle();
+        world.target.nodes
+    };
+    assert_eq!(resize(&mut world, 4), 4);
+    assert_eq!(world.status().ready, "4/4");
+    world.running = vec!["5".parse().unwrap()];
+    assert_eq!(resize(&mut world, 1), 4, "a job runs on the last node");
+    world.running.clear();
+    world.settle();
+    assert_eq!(world.target.nodes, 1);
+    assert_eq!(
+        (world.status().ready.as_str(), world.reason("Ready").as_str()),
+        ("1/1", "True Joined")
+    );
+}
+
+proptest! {
+    /// Killed before any of its steps, any number of times: same end, nothing left.
+    #[test]
+    fn a_controller_that_is_killed_goes_on_where_it_was(
+        killed in proptest::collection::vec(any::<bool>(), 60),
+        lingers in any::<bool>(),
+        scales in any::<bool>(),
+    ) {
+        let spec = match scales {
+            true => json!({ "target": { "scaling": { "minNodes": 1, "maxNodes": 4 } } }),
+            false => json!({}),
+        };
+        let mut world = World::new(spec);
+        let (up, down) = killed.split_at(30);
+        for is_killed in up {
+            world.reconcile(*is_killed);
+            world.pass(1);
+        }
+        world.settle();
+        prop_assert_eq!(world.reason("Ready"), "True Joined");
+        prop_assert_eq!(world.steps.iter().filter(|it| **it == "Create").count(), 1);
+        world.lingers = lingers;
+        world.delete_burst();
+        for is_killed in down {
+            world.reconcile(*is_killed);
+            world.pass(1);
+        }
+        world.lingers = false;
+        world.target.has_any &= world.target.is_complete;
+        world.settle();
+        expect_gone(&world);
+    }
+}

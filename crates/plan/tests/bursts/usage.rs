@@ -1,0 +1,53 @@
+//! Node-hours and cost.
+
+use flux_operator_api::burst::DayUsage;
+use flux_operator_plan::bursting::{used_today, with_finished};
+use serde_json::json;
+
+use super::world::World;
+
+#[test]
+fn nodes_are_counted_from_their_creation_to_their_end() {
+    let mut world = World::new(json!({ "target": { "pricePerNodeHour": "0.5" } }));
+    world.settle();
+    world.pass(1800);
+    world.reconcile(false);
+    let status = world.status();
+    // Two nodes for half an hour, and the seconds until it was settled.
+    assert!((3600..3700).contains(&status.node_seconds), "{status:?}");
+    assert_eq!((status.node_hours.as_str(), status.cost.as_str()), ("1.02", "0.51"));
+    let (hours, cost) = used_today(None, [world.burst()], world.now);
+    assert!((1.0..1.1).contains(&hours) && (0.5..0.55).contains(&cost), "{hours} {cost}");
+}
+
+#[test]
+fn a_burst_that_is_gone_counts_once_and_for_its_day() {
+    let mut world = World::new(json!({ "target": { "pricePerNodeHour": "2" } }));
+    world.settle();
+    world.pass(3600);
+    world.reconcile(false);
+    let burst = world.burst().clone();
+    let usage: DayUsage = with_finished(None, &burst, world.now);
+    let again = with_finished(Some(&usage), &burst, world.now);
+    assert_eq!(usage, again, "it may be recorded twice");
+    let both = used_today(Some(&usage), [&burst], world.now);
+    let alone = used_today(Some(&usage), [], world.now);
+    assert_eq!(both, alone, "it is in the record, and still exists");
+    assert!(alone.0 > 2.0 && (alone.1 - 2.0 * alone.0).abs() < 1e-9);
+    world.pass(86_400);
+    assert_eq!(used_today(Some(&usage), [], world.now), (0.0, 0.0), "another day");
+}
+
+#[test]
+fn the_status_is_not_written_for_the_seconds_alone() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    let mut writes = 0;
+    for _ in 0..50 {
+        let before = world.status();
+        world.pass(1);
+        world.reconcile(false);
+        writes += u32::from(world.status() != before);
+    }
+    assert_eq!(writes, 1, "once in a minute");
+}

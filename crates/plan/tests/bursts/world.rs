@@ -1,0 +1,242 @@
+//! A MiniCluster, its operator, a target and a controller, as values.
+
+use flux_operator_api::burst::TargetKind;
+use flux_operator_api::minicluster::{InvitationLease, Lease, LeaseState};
+use flux_operator_api::{Burst, MiniCluster, Reason};
+use flux_operator_flux::{IdSet, RankList};
+use flux_operator_plan::bursting::{
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, TargetView,
+    after_failure, decide_burst, field_manager, must_ask_target, object_name,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+/// The first of the ranks that are leased.
+const FIRST_RANK: u32 = 2;
+
+pub struct World {
+    pub burst: Option<Burst>,
+    pub cluster: Option<MiniCluster>,
+    pub target: TargetView,
+    /// Pods that the target does not delete yet.
+    pub lingers: bool,
+    pub failure: Option<TargetFailure>,
+    /// Ranks of running jobs.
+    pub running: Vec<IdSet>,
+    pub now: Timestamp,
+    /// The names of the steps that were made.
+    pub steps: Vec<&'static str>,
+}
+
+pub fn start() -> Timestamp {
+    "2026-05-04T10:00:00Z".parse().unwrap()
+}
+
+/// A Burst at another cluster, with `spec` merged into its own.
+pub fn burst(spec: &Value) -> Burst {
+    let mut burst = json!({
+        "apiVersion": "flux-framework.org/v1alpha2", "kind": "Burst",
+        "metadata": { "name": "b", "namespace": "ns", "uid": "burst-uid", "generation": 1,
+            "creationTimestamp": start().to_string() },
+        "spec": { "cluster": "fs", "nodes": 2, "lifetimeSeconds": 3600, "graceSeconds": 60,
+            "target": { "name": "away", "maxNodes": 4, "kubeconfig": { "secret": "s" } } },
+    });
+    flux_operator_testkit::merge(&mut burst, &json!({ "spec": spec }));
+    serde_json::from_value(burst).unwrap()
+}
+
+impl World {
+    pub fn new(spec: Value) -> World {
+        let cluster = json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
+            "metadata": { "name": "fs", "namespace": "ns", "uid": "fs-uid" },
+            "spec": { "size": 2, "containers": [{ "image": "i" }],
+                "flux": { "bursting": { "spareRanks": 4, "expose": { "type": "NodePort" } } } },
+        });
+        World {
+            burst: Some(burst(&spec)),
+            cluster: Some(serde_json::from_value(cluster).unwrap()),
+            target: TargetView::default(),
+            lingers: false,
+            failure: None,
+            running: Vec::new(),
+            now: start(),
+            steps: Vec::new(),
+        }
+    }
+
+    pub fn burst(&self) -> &Burst {
+        self.burst.as_ref().unwrap()
+    }
+
+    pub fn status(&self) -> flux_operator_api::BurstStatus {
+        self.burst().status.clone().unwrap_or_default()
+    }
+
+    /// The reason of a condition.
+    pub fn reason(&self, kind: &str) -> String {
+        let status = self.status();
+        let condition = status.conditions.iter().find(|it| it.type_ == kind);
+        condition.map(|it| format!("{} {}", it.status, it.reason)).unwrap_or_default()
+    }
+
+    pub fn delete_burst(&mut self) {
+        let burst = self.burst.as_mut().unwrap();
+        burst.metadata.deletion_timestamp = Some(Time(self.now));
+        if burst.metadata.finalizers.is_none() {
+            self.burst = None;
+        }
+    }
+
+    pub fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// What the controller decides now.
+    pub fn decide(&self) -> BurstDecision {
+        decide_burst(self.burst(), &self.observed())
+    }
+
+    pub fn observed(&self) -> BurstObserved<'_> {
+        let target = must_ask_target(self.burst(), self.now).then(|| match &self.failure {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(self.target.clone()),
+        });
+        let running = Some(self.running.clone());
+        BurstObserved { cluster: self.cluster.as_ref(), target, running, now: self.now }
+    }
+
+    /// One reconciliation of the controller, which may be killed before it makes the step; then the
+    /// others react.
+    pub fn reconcile(&mut self, is_killed: bool) {
+        if self.burst.is_some() {
+            let BurstDecision { status, step, .. } = self.decide();
+            self.burst.as_mut().unwrap().status = Some(status);
+            if let Some(step) = step.filter(|_| !is_killed) {
+                self.make(&step);
+            }
+        }
+        self.react();
+    }
+
+    /// Reconciles until nothing changes for a while. A second passes each time.
+    pub fn settle(&mut self) {
+        for _ in 0..40 {
+            self.reconcile(false);
+            self.pass(1);
+        }
+    }
+
+    fn make(&mut self, step: &BurstStep) {
+        self.steps.push(match step {
+            BurstStep::AddFinalizer => "AddFinalizer",
+            BurstStep::ClaimCluster(_) => "ClaimCluster",
+            BurstStep::Create => "Create",
+            BurstStep::Scale(_) => "Scale",
+            BurstStep::DeleteObjects => "DeleteObjects",
+            BurstStep::Finish => "Finish",
+            BurstStep::DeleteSelf(_) => "DeleteSelf",
+        });
+        if let Some(failure) = self.failure.clone()
+            && matches!(step, BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects)
+        {
+            let status = after_failure(self.burst(), &self.observed(), failure);
+            self.burst.as_mut().unwrap().status = Some(status);
+            return;
+        }
+        match step {
+            BurstStep::AddFinalizer => {
+                let finalizers = Some(vec![BURST_FINALIZER.to_owned()]);
+                self.burst.as_mut().unwrap().metadata.finalizers = finalizers;
+            }
+            BurstStep::ClaimCluster(claim) => self.apply_claim(claim),
+            BurstStep::Create => {
+                let nodes = self.burst().spec.nodes;
+                let known = std::mem::take(&mut self.target);
+                self.target = TargetView { is_complete: true, has_any: true, nodes, ..known };
+            }
+            BurstStep::Scale(nodes) => self.target.nodes = *nodes,
+            BurstStep::DeleteObjects => {
+                self.target.is_complete = false;
+                self.target.has_any = self.lingers;
+            }
+            BurstStep::Finish => {
+                self.release();
+                self.burst = None;
+            }
+            BurstStep::DeleteSelf(_) => self.delete_burst(),
+        }
+    }
+
+    /// What the API server does with a server-side apply.
+    fn apply_claim(&mut self, claim: &Value) {
+        let manager = field_manager(self.burst());
+        let name = object_name(self.burst());
+        let Some(cluster) = self.cluster.as_mut() else { return };
+        assert_eq!(claim["metadata"]["uid"], json!("fs-uid"));
+        cluster.metadata.finalizers =
+            serde_json::from_value(claim["metadata"]["finalizers"].clone()).unwrap();
+        cluster.metadata.managed_fields =
+            Some(vec![ManagedFieldsEntry { manager: Some(manager), ..Default::default() }]);
+        let bursting = cluster.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap();
+        bursting.invitations.retain(|it| it.name != name);
+        let applied = &claim["spec"]["flux"]["bursting"]["invitations"];
+        let applied: Vec<_> = serde_json::from_value(applied.clone()).unwrap_or_default();
+        bursting.invitations.extend::<Vec<_>>(applied);
+    }
+
+    fn release(&mut self) {
+        let Some(cluster) = self.cluster.as_mut() else { return };
+        cluster.metadata.finalizers = None;
+        cluster.metadata.managed_fields = None;
+        let bursting = cluster.spec.flux.as_mut().unwrap().bursting.as_mut().unwrap();
+        bursting.invitations.clear();
+    }
+
+    /// The operator leases ranks and drains them, and brokers join and leave.
+    fn react(&mut self) {
+        let Some(cluster) = self.cluster.as_mut() else { return };
+        let invitations =
+            cluster.spec.flux.as_ref().unwrap().bursting.as_ref().unwrap().invitations.clone();
+        let mut status = cluster.status.clone().unwrap_or_default();
+        let is_joiner = self.burst.as_ref().is_some_and(|burst| {
+            matches!(burst.spec.target.kind(), TargetKind::Cluster) && self.target.has_any
+        });
+        let claims = invitations.iter().map(|it| (it.name.clone(), it.ranks, it.keep));
+        let joiner = self.burst.as_ref().filter(|_| is_joiner);
+        let joiner = joiner.map(|it| (object_name(it), self.target.nodes, None));
+        status.leases = claims
+            .chain(joiner)
+            .map(|(name, ranks, keep)| {
+                let count = u32::try_from(ranks).unwrap();
+                let all: RankList = (FIRST_RANK..FIRST_RANK + count).collect();
+                let kept = usize::try_from(keep.unwrap_or(ranks)).unwrap();
+                let (_, left) = all.split_at(kept);
+                let busy = IdSet::union_all(&self.running);
+                let drained = left.to_set().difference(&busy).to_string();
+                Lease {
+                    ranks: all.to_string(),
+                    holder: format!("invitation:{name}"),
+                    namespace: "ns".into(),
+                    name,
+                    table: "t".into(),
+                    since: start().to_string(),
+                    state: LeaseState::Active,
+                    invitation: Some(InvitationLease { drained, ..InvitationLease::default() }),
+                }
+            })
+            .collect();
+        let nodes = u32::try_from(self.target.nodes).unwrap();
+        let joined = if self.target.has_any && self.failure.is_none() { nodes } else { 0 };
+        let has_lease = !status.leases.is_empty();
+        let online: IdSet = (FIRST_RANK..FIRST_RANK + if has_lease { joined } else { 0 }).collect();
+        status.online = IdSet::first_n(FIRST_RANK).union(&online).to_string();
+        cluster.status = Some(status);
+    }
+}
+
+/// A failure of the target.
+pub fn failure(reason: Reason) -> Option<TargetFailure> {
+    Some(TargetFailure::new(reason, "it has failed"))
+}
