@@ -6,6 +6,7 @@
 // `println!` and `eprintln!` panic on a closed pipe; use `print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod burst_controller;
 mod connection;
 mod crd;
 mod gateway;
@@ -37,6 +38,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    BurstController(burst_controller::Arguments),
     Crd(crd::Arguments),
     Gateway(gateway::Arguments),
     Local(local::Arguments),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
 
 fn flux_operator() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::BurstController(arguments) => burst_controller::run(&arguments),
         Command::Crd(arguments) => crd::run(&arguments),
         Command::Gateway(arguments) => gateway::run(&arguments),
         Command::Local(arguments) => local::run(arguments),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use flux_operator_install::{InstallSettings, crds, operator_objects};
 use serde_json::Value;
 
@@ -35,6 +35,11 @@ pub(crate) struct Arguments {
     #[arg(long)]
     no_gateway: bool,
 
+    /// Install the burst controller, and let it serve the policies of this namespace: read its
+    /// Secrets, and write its MiniClusters. Can be repeated.
+    #[arg(long, value_name = "NAMESPACE")]
+    burst_namespace: Vec<String>,
+
     /// Number of replicas. One is the leader, the others are on standby.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     replicas: u16,
@@ -62,6 +67,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 impl Arguments {
     fn settings(&self) -> Result<InstallSettings> {
+        if self.namespaced.is_some() && !self.burst_namespace.is_empty() {
+            bail!(
+                "--burst-namespace cannot be used with --namespaced: the burst controller reads jobs \
+                 from the operator, which checks its token with a right for the whole cluster\n\
+                 hint: leave out --namespaced"
+            );
+        }
         Ok(InstallSettings {
             namespace: self.namespace.clone(),
             image: image::require_image(self.image.as_deref(), "--image")?,
@@ -70,6 +82,7 @@ impl Arguments {
             replicas: self.replicas,
             network_policy: self.network_policy,
             gateway: !self.no_gateway,
+            burst_namespaces: self.burst_namespace.clone(),
         })
     }
 }

@@ -23,7 +23,7 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 fn manifests_prints_the_crds_and_an_operator_that_uses_its_own_image() {
     let image = "example.com/mine:2";
     let objects = manifests(&["--image", image, "--namespace", "mine", "--replicas", "3"]);
-    assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 3);
+    assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 5);
     assert_eq!(of_kind(&objects, "NetworkPolicy").len(), 0);
     // The namespace comes before the objects in it.
     assert_eq!(objects[0]["kind"], "Namespace");

@@ -57,7 +57,7 @@ pub(crate) fn operator_deployment(settings: &InstallSettings) -> Deployment {
             ..EnvVar::default()
         }]),
         memory_request: "32Mi",
-        memory_limit: "128Mi",
+        memory_limit: "192Mi",
         grace_seconds: GRACE_SECONDS,
     };
     deployment(settings, operator)

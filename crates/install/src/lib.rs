@@ -6,6 +6,7 @@
 //! Names are those of the Go operator's manifests (`operator-system`,
 //! `operator-controller-manager`), so that an existing installation can be replaced in place.
 
+mod burst;
 mod deployment;
 mod gateway;
 mod namespace;
@@ -19,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use burst::burst_objects;
 pub use gateway::gateway_objects;
 
 /// The port of the operator: reports, metrics, health.
@@ -32,6 +34,9 @@ pub const REPORTS: &str = "operator-reports";
 
 /// Name of the gateway's Deployment, Service and ServiceAccount.
 pub const GATEWAY: &str = "operator-gateway";
+
+/// Name of the burst controller's Deployment and ServiceAccount.
+pub const BURST_CONTROLLER: &str = "operator-burst-controller";
 
 /// Name of the Lease that the leader holds.
 pub const LEASE: &str = "flux-operator";
@@ -53,6 +58,8 @@ pub struct InstallSettings {
     pub network_policy: bool,
     /// Whether to install the gateway, by which brokers of other Kubernetes clusters join.
     pub gateway: bool,
+    /// The namespaces that the burst controller serves. It is not installed if there are none.
+    pub burst_namespaces: Vec<String>,
 }
 
 impl InstallSettings {
@@ -88,6 +95,9 @@ pub fn operator_objects(settings: &InstallSettings) -> Vec<Value> {
     }
     if settings.gateway {
         objects.extend(gateway_objects(settings));
+    }
+    if !settings.burst_namespaces.is_empty() {
+        objects.extend(burst_objects(settings));
     }
     objects
 }

@@ -11,7 +11,10 @@ use k8s_openapi::api::rbac::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::{GATEWAY, InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels, value};
+use crate::{
+    BURST_CONTROLLER, GATEWAY, InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels,
+    value,
+};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLUX: &str = "flux-framework.org";
@@ -56,6 +59,49 @@ pub(crate) fn gateway_roles(settings: &InstallSettings) -> Vec<Value> {
     }
 }
 
+/// The burst controller's roles. It reads policies, Bursts and MiniClusters of all namespaces, and says
+/// in the status of those that it does not serve that it does not. Everything else it may do only in
+/// the namespaces that are listed.
+pub(crate) fn burst_roles(settings: &InstallSettings) -> Vec<Value> {
+    let reader = vec![
+        rule(FLUX, &["burstpolicies", "bursts", "miniclusters"], &["list", "watch"]),
+        rule(FLUX, &["burstpolicies/status", "bursts/status"], &["update"]),
+    ];
+    let mut objects = match &settings.watched_namespace {
+        Some(watched) => {
+            let name = "operator-burst-reader";
+            namespaced_role_of(settings, BURST_CONTROLLER, watched, name, reader)
+        }
+        None => cluster_role_of(settings, BURST_CONTROLLER, "burst-reader", reader),
+    };
+    for namespace in &settings.burst_namespaces {
+        let name = "operator-burst-controller";
+        let rules = burst_rules();
+        objects.extend(namespaced_role_of(settings, BURST_CONTROLLER, namespace, name, rules));
+    }
+    objects
+}
+
+/// What the burst controller does in a namespace that it serves.
+fn burst_rules() -> Vec<PolicyRule> {
+    vec![
+        // A policy's Bursts are created, resized and given back; a Burst has a finalizer.
+        rule(FLUX, &["bursts"], &["create", "patch", "delete"]),
+        // What a Burst has used is added to the record of its policy.
+        rule(FLUX, &["burstpolicies"], &["get"]),
+        // A Burst is owned by its policy, and blocks the deletion of it.
+        rule(FLUX, &["burstpolicies/finalizers"], &["update"]),
+        // Get: to read pending jobs from the operator. Patch: an invitation and a finalizer. Create and
+        // delete: joiners, for bursts in the same Kubernetes cluster.
+        rule(FLUX, &["miniclusters"], &["create", "get", "patch", "delete"]),
+        // The instance that brokers elsewhere join, and its keys; kubeconfigs of targets.
+        rule("batch", &["jobs"], &["get"]),
+        rule("", &["secrets"], &["get"]),
+        // What a user would want to hear of.
+        rule("events.k8s.io", &["events"], &["create", "patch"]),
+    ]
+}
+
 /// What managing MiniClusters requires, in every namespace that has some.
 fn manager_rules() -> Vec<PolicyRule> {
     vec![
@@ -66,6 +112,8 @@ fn manager_rules() -> Vec<PolicyRule> {
         // a finalizer while jobs use its quota.
         rule(FLUX, &["fluxjobs"], &["list", "watch", "delete"]),
         rule(FLUX, &["fluxsetups"], &["list", "watch", "patch", "delete"]),
+        // MiniClusters that they select get spare ranks.
+        rule(FLUX, &["burstpolicies"], &["list", "watch"]),
         // A reconciliation replaces the whole status; admission records, and the status of an
         // object that cannot be read, are patched.
         rule(
@@ -161,9 +209,10 @@ fn user_roles(settings: &InstallSettings) -> Vec<Value> {
             "minicluster-editor",
             &["edit", "admin"],
             vec![
-                rule(FLUX, &["miniclusters", "fluxjobs"], &edit),
+                rule(FLUX, &["miniclusters", "fluxjobs", "bursts", "burstpolicies"], &edit),
                 rule(FLUX, &["miniclusters/scale"], &["get", "patch", "update"]),
                 rule(FLUX, &["miniclusters/status", "fluxjobs/status"], &["get"]),
+                rule(FLUX, &["bursts/status", "burstpolicies/status"], &["get"]),
             ],
         ),
         role(
@@ -176,8 +225,10 @@ fn user_roles(settings: &InstallSettings) -> Vec<Value> {
             &["view"],
             vec![
                 rule(FLUX, &["miniclusters", "fluxjobs", "fluxsetups"], &view),
+                rule(FLUX, &["bursts", "burstpolicies"], &view),
                 rule(FLUX, &["miniclusters/scale", "miniclusters/status"], &["get"]),
                 rule(FLUX, &["fluxjobs/status", "fluxsetups/status"], &["get"]),
+                rule(FLUX, &["bursts/status", "burstpolicies/status"], &["get"]),
             ],
         ),
     ]

@@ -12,6 +12,7 @@ fn settings(watched: Option<&str>) -> InstallSettings {
         replicas: 1,
         network_policy: true,
         gateway: true,
+        burst_namespaces: Vec::new(),
     }
 }
 

@@ -142,7 +142,7 @@ async fn wait(
         let message = "it was deleted before it finished".into();
         ClusterOutcome::Failed(FailureCause { message, remedy: None })
     };
-    let finished = watch::watch_minicluster(session.miniclusters(), created, |observed| {
+    let finished = watch::watch_object(session.miniclusters(), created, |observed| {
         let (minicluster, is_deleted) = match observed {
             WatchedState::Current(now) => (now, false),
             WatchedState::Deleted(Some(last)) => (last, true),

@@ -1,4 +1,4 @@
-//! Runs a program in a pod, connected to our standard streams.
+//! Runs a program in a pod, connected to our standard streams, or to get its output.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::ResourceExt;
 use kube::api::{AttachParams, AttachedProcess, ListParams};
-use tokio::io::{AsyncWriteExt, copy, stderr, stdin, stdout};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, copy, stderr, stdin, stdout};
 
 use super::outcome::{mount_path, not_ready_reason};
 use super::rank_pod::RankPod;
@@ -84,6 +84,47 @@ pub(super) async fn exec(
     let status = status.await;
     drop(raw);
     exit_code_of(status)
+}
+
+/// What a program has printed, and whether it succeeded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CapturedOutput {
+    /// Its standard output.
+    pub(super) output: String,
+    /// Its standard error.
+    pub(super) errors: String,
+    /// Whether its exit code is 0.
+    pub(super) success: bool,
+}
+
+/// Runs a program in a pod, without input. Returns what it prints.
+pub(super) async fn capture(
+    session: &Session,
+    pod: &ExecPod,
+    words: &[String],
+) -> Result<CapturedOutput> {
+    let parameters =
+        AttachParams::default().container(&pod.container).stdin(false).stdout(true).stderr(true);
+    let mut process = match session.pods().exec(&pod.pod, words, &parameters).await {
+        Ok(process) => process,
+        Err(error) => {
+            return Err(session.explain(error, "failed to start a program in the pod").await);
+        }
+    };
+    let status = process.take_status().context("the program has no status")?;
+    let (output, errors) = (process.stdout(), process.stderr());
+    let (output, errors) = tokio::try_join!(read_all(output), read_all(errors))
+        .context("failed to read the output of a program in the pod")?;
+    let success = exit_code_of(status.await)? == ExitCode::SUCCESS;
+    Ok(CapturedOutput { output, errors, success })
+}
+
+async fn read_all(stream: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        stream.read_to_end(&mut bytes).await?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Copies our standard input to the program, until the input ends or the program exits.

@@ -71,7 +71,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
 
 /// Waits until no more output will come.
 async fn wait_until_finished(session: &Session, minicluster: &MiniCluster) -> Result<()> {
-    watch::watch_minicluster(session.miniclusters(), minicluster, |observed| match observed {
+    watch::watch_object(session.miniclusters(), minicluster, |observed| match observed {
         WatchedState::Current(now) => match outcome(&now) {
             // A blocked cluster may be fixed while its log is followed.
             ClusterOutcome::InProgress

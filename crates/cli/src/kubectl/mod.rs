@@ -4,8 +4,10 @@
 //! `table`, `pod_commands`) and over queues (`view`, `explanation`) decide what to show, run and
 //! return; the commands query the API server and act. To wait, they watch objects.
 
+mod burst;
 mod create;
 mod delete;
+mod duration;
 mod exec;
 mod explanation;
 mod follow;
@@ -75,6 +77,7 @@ struct Connection {
 
 #[derive(Subcommand)]
 enum Command {
+    Burst(burst::Arguments),
     Create(create::Arguments),
     Delete(delete::Arguments),
     Invite(invite::Arguments),
@@ -115,6 +118,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
 async fn execute(arguments: Arguments) -> Result<ExitCode> {
     let connection = &arguments.connection;
     match &arguments.command {
+        Command::Burst(arguments) => burst::run(connection, arguments).await,
         // Checks the manifest before it connects to a cluster.
         Command::Create(arguments) => create::run(connection, arguments).await,
         Command::Delete(arguments) => {

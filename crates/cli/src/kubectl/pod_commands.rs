@@ -14,9 +14,15 @@ pub(super) fn shell(mount: &str) -> Vec<String> {
 
 /// Submits a job to the instance; `words` are the options of `flux submit` and the command.
 pub(super) fn submit(mount: &str, words: &[String]) -> Vec<String> {
-    let mut all = connect(mount);
-    all.extend(["flux".into(), "submit".into()]);
+    let mut all = flux(mount, &["submit"]);
     all.extend_from_slice(words);
+    all
+}
+
+/// Runs a command of Flux in the instance.
+pub(super) fn flux(mount: &str, words: &[&str]) -> Vec<String> {
+    let mut all = connect(mount);
+    all.extend(["flux"].iter().chain(words).map(|word| (*word).to_owned()));
     all
 }
 
@@ -40,5 +46,7 @@ mod tests {
         ];
         assert_eq!(submit("/mnt/flux", &words), expected);
         assert_eq!(shell("/opt"), ["/bin/sh", "/opt/flux-connect.sh"]);
+        let listed = ["/bin/sh", "/opt/flux-connect.sh", "flux", "module", "list"];
+        assert_eq!(flux("/opt", &["module", "list"]), listed);
     }
 }

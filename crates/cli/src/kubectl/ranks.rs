@@ -107,7 +107,7 @@ async fn ranks_of(
 }
 
 /// Why there is no table, and what to do about it.
-fn no_table(session: &Session, minicluster: &MiniCluster, error: NoRankTable) -> Error {
+pub(super) fn no_table(session: &Session, minicluster: &MiniCluster, error: NoRankTable) -> Error {
     let name = minicluster.name_any();
     let (state, hint) = match &error {
         NoRankTable::NoJob => {

@@ -143,7 +143,8 @@ impl Session {
         let hint = match &error {
             kube::Error::Api(status) if status.code == 404 && !self.serves_our_kinds().await => {
                 return anyhow!(
-                    "the Kubernetes cluster lacks CRDs of MiniClusters, FluxJobs or FluxSetups\n\
+                    "the Kubernetes cluster lacks CRDs of MiniClusters, FluxJobs, FluxSetups, \
+                     BurstPolicies or Bursts\n\
                      hint: install them with `flux-operator crd | kubectl apply -f -`"
                 );
             }
@@ -166,7 +167,7 @@ impl Session {
     async fn serves_our_kinds(&self) -> bool {
         let group = format!("{GROUP}/{VERSION}");
         match self.client.list_api_group_resources(&group).await {
-            Ok(served) => ["miniclusters", "fluxjobs", "fluxsetups"]
+            Ok(served) => ["miniclusters", "fluxjobs", "fluxsetups", "burstpolicies", "bursts"]
                 .iter()
                 .all(|kind| served.resources.iter().any(|resource| resource.name == *kind)),
             Err(kube::Error::Api(status)) => status.code != 404,

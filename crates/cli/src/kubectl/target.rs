@@ -39,6 +39,18 @@ pub(super) struct Target {
     name: String,
 }
 
+impl Target {
+    /// The name of the MiniCluster that it refers to: that of a job has the job's name.
+    pub(super) fn minicluster_name(&self) -> Result<&str> {
+        match self.kind {
+            Some(ObjectKind::Setup) => {
+                bail!("{:?} is a queue, not a MiniCluster\nhint: write mc/NAME", self.name)
+            }
+            Some(ObjectKind::Job | ObjectKind::MiniCluster) | None => Ok(&self.name),
+        }
+    }
+}
+
 impl FromStr for Target {
     type Err = String;
 
@@ -215,6 +227,12 @@ mod tests {
         assert_eq!(parsed("fj/a"), Ok((Some(ObjectKind::Job), "a".into())));
         assert!(parsed("pod/a").unwrap_err().contains("fs/NAME"));
         assert!(parsed("fj/").is_err());
+        for (text, name) in
+            [("a", Some("a")), ("mc/a", Some("a")), ("fj/a", Some("a")), ("fs/a", None)]
+        {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(target.minicluster_name().ok(), name, "{text}");
+        }
     }
 
     #[test]

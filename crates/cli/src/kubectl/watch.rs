@@ -4,27 +4,29 @@ use std::fmt::Debug;
 use std::pin::pin;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::MiniCluster;
 use futures::TryStreamExt;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// The state of a watched MiniCluster.
-pub(super) enum WatchedState {
+/// The state of a watched object.
+pub(super) enum WatchedState<K> {
     /// Its current state.
-    Current(MiniCluster),
+    Current(K),
     /// It was deleted; with its last state, if known.
-    Deleted(Option<MiniCluster>),
+    Deleted(Option<K>),
 }
 
-/// Watches this MiniCluster, and not a later one with the same name, until `found` returns `Some`.
-pub(super) async fn watch_minicluster<R>(
-    api: Api<MiniCluster>,
-    which: &MiniCluster,
-    mut inspect: impl FnMut(WatchedState) -> Option<R>,
-) -> Result<R> {
+/// Watches this object, and not a later one with the same name, until `inspect` returns `Some`.
+pub(super) async fn watch_object<K, R>(
+    api: Api<K>,
+    which: &K,
+    mut inspect: impl FnMut(WatchedState<K>) -> Option<R>,
+) -> Result<R>
+where
+    K: Resource + Clone + Debug + Send + DeserializeOwned + 'static,
+{
     let one = watcher::Config::default().fields(&format!("metadata.name={}", which.name_any()));
     // An interrupted watch does not report a deletion, but the object is missing in the next list.
     let mut listed = false;

@@ -6,13 +6,16 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use flux_operator_api::view::{AdmissionState, JobExplanation};
 use flux_operator_api::{FluxJob, MiniCluster};
+use flux_operator_flux::JobId;
 use flux_operator_plan::queueing::ledger::uid_of;
 use flux_operator_plan::view::{of_job, of_minicluster};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
+use serde::Serialize;
 
 use super::Connection;
+use super::burst::why::{explain_job, parse_job};
 use super::explanation::{Explanation, add_cluster, is_certain};
 use super::listing::{Listing, list_all};
 use super::queue::OperatorArguments;
@@ -24,6 +27,9 @@ use crate::{input, print};
 /// Show why a job waits: its queue, its position, what is missing and which jobs would free it. For
 /// a job that has quota, show which queue granted it and when, and the state of its cluster.
 ///
+/// With --job, show why nodes of other clusters were or were not requested for a job of the Flux
+/// instance of a MiniCluster, as `burst why` does.
+///
 /// With --dry-run, check whether a job that does not exist yet would be admitted now. The exit code
 /// is 0 if it would be, otherwise 1.
 #[derive(clap::Args)]
@@ -31,6 +37,10 @@ pub(super) struct Arguments {
     /// The job (fj/NAME), or a MiniCluster that names a queue (mc/NAME).
     #[arg(required_unless_present = "filename", conflicts_with = "filename")]
     name: Option<Target>,
+
+    /// The id of a job in the Flux instance of the MiniCluster, in any of Flux's forms.
+    #[arg(long, value_name = "ID", value_parser = parse_job, conflicts_with = "filename")]
+    job: Option<JobId>,
 
     /// Use the job in this file instead; `-` is standard input.
     #[arg(short, long = "filename", value_name = "FILE", requires = "dry_run")]
@@ -60,9 +70,30 @@ pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Resul
             let requested = read(file)?;
             dry_run(Session::open(connection).await?, requested, arguments).await
         }
-        (None, Some(name)) => explain(&Session::open(connection).await?, name, arguments).await,
+        (None, Some(name)) => {
+            let session = Session::open(connection).await?;
+            match arguments.job {
+                Some(job) => explain_flux_job(&session, name, job, arguments.output).await,
+                None => explain(&session, name, arguments).await,
+            }
+        }
         (None, None) => bail!("no job is given\nhint: give a name, or --dry-run -f FILE"),
     }
+}
+
+/// Why nodes were or were not requested for a job of a MiniCluster's Flux instance.
+async fn explain_flux_job(
+    session: &Session,
+    name: &Target,
+    job: JobId,
+    output: Option<Output>,
+) -> Result<ExitCode> {
+    let answer = explain_job(session, name.minicluster_name()?, job).await?;
+    print::output(match output {
+        None => answer.to_string(),
+        output => serialized(&answer, output)?,
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn explain(session: &Session, name: &Target, arguments: &Arguments) -> Result<ExitCode> {
@@ -184,9 +215,15 @@ fn add_job(objects: &mut ListedObjects, requested: ProposedJob, namespace: &str,
 
 fn print_why(why: &JobExplanation, output: Option<Output>) -> Result<()> {
     let text = match output {
-        Some(Output::Json) => serde_json::to_string_pretty(why)? + "\n",
-        Some(Output::Yaml) => serde_saphyr::to_string(why).context("failed to write YAML")?,
         None => Explanation(why).to_string(),
+        output => serialized(why, output)?,
     };
     print::output(text)
+}
+
+fn serialized(object: &impl Serialize, output: Option<Output>) -> Result<String> {
+    match output {
+        Some(Output::Yaml) => serde_saphyr::to_string(object).context("failed to write YAML"),
+        _ => Ok(serde_json::to_string_pretty(object)? + "\n"),
+    }
 }

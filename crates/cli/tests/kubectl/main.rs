@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod burst;
+mod burst_why;
+mod exec_server;
 mod invite;
 mod joiner;
 mod proxy;
@@ -54,6 +57,11 @@ fn a_cluster_without_our_crds_is_an_error_with_a_hint() {
         &["ranks", "any"],
         &["delete", "any"],
         &["invite", "list"],
+        &["burst"],
+        &["burst", "policies"],
+        &["burst", "give-back", "any"],
+        &["burst", "why", "any"],
+        &["why", "any", "--job", "f1"],
     ] {
         let ran = plugin(&folder, words);
         assert_eq!(ran.status.code(), Some(1));

@@ -79,7 +79,8 @@ pub(super) fn addition(
         let invitation = found.clone();
         return Ok((patch, Addition { invitation, joiner, is_new: false, expose }));
     }
-    let new = Invitation { name, ranks: wish.ranks, expires: wish.expires.to_string() };
+    let expires = wish.expires.to_string();
+    let new = Invitation { name, ranks: wish.ranks, expires, ..Invitation::default() };
     let kept = invitations(lender).iter().filter(|it| !is_over(lender, it, now)).cloned();
     let all: Vec<Invitation> = kept.chain([new.clone()]).collect();
     if all.len() > MAX_INVITATIONS {

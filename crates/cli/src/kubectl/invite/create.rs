@@ -15,13 +15,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::addition::{Addition, MAX_JOINER_NAME, Wish, addition};
 use super::change::{BurstingPatch, change, undo};
-use super::duration::{parse_timeout, parse_ttl};
 use super::invitation::{count_of_ranks, is_direct, is_exposed, lease};
 use super::output::Output;
 use super::refusal::InviteRefusal;
 use super::wait::wait;
 use super::{file, secrets};
 use crate::kubectl::Connection;
+use crate::kubectl::duration::{parse_timeout, parse_ttl};
 use crate::kubectl::session::Session;
 use crate::print;
 

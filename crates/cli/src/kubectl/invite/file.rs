@@ -27,7 +27,7 @@ fn document(object: &impl Serialize) -> Result<String> {
 
 fn comment(lender: &MiniCluster, invitation: &Invitation) -> String {
     let (cluster, namespace) = (lender.name_any(), lender.namespace().unwrap_or_default());
-    let Invitation { name, ranks, expires } = invitation;
+    let Invitation { name, ranks, expires, property: _, keep: _ } = invitation;
     let (ranks, expires) = (count_of_ranks(*ranks), shown_expiry(expires));
     format!(
         "# Invitation {name:?} to the Flux instance of the MiniCluster {cluster:?} in namespace \

@@ -124,6 +124,7 @@ pub(super) fn views(minicluster: &MiniCluster, now: Timestamp) -> Vec<Invitation
             name: lease.name.clone(),
             ranks: i32::try_from(lease.rank_list().len()).unwrap_or(i32::MAX),
             expires: lease.invitation.as_ref()?.expires.clone(),
+            ..Invitation::default()
         };
         let state = InvitationState::Leaving;
         Some(InvitationView { state, ..view(minicluster, &invitation, Some(lease), now) })

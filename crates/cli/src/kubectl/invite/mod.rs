@@ -12,7 +12,6 @@
 mod addition;
 mod change;
 mod create;
-mod duration;
 mod file;
 mod invitation;
 mod list;

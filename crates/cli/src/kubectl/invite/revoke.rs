@@ -11,11 +11,11 @@ use flux_operator_plan::invitation_holder;
 use kube::ResourceExt;
 
 use super::change::{BurstingPatch, change};
-use super::duration::parse_timeout;
 use super::invitation::{invitations, is_direct, leases};
+use crate::kubectl::duration::parse_timeout;
 use crate::kubectl::session::Session;
 use crate::kubectl::table::format_age;
-use crate::kubectl::watch::{WatchedState, watch_minicluster};
+use crate::kubectl::watch::{WatchedState, watch_object};
 use crate::print;
 
 /// Revoke invitations: close the connections of their brokers, and free their ranks. Jobs on these
@@ -148,7 +148,7 @@ async fn wait_until_free(
     timeout: Duration,
 ) -> Result<bool> {
     let holders: BTreeSet<String> = revoked.iter().map(invitation_holder).collect();
-    let watched = watch_minicluster(session.miniclusters(), lender, |observed| match observed {
+    let watched = watch_object(session.miniclusters(), lender, |observed| match observed {
         WatchedState::Deleted(_) => Some(()),
         WatchedState::Current(now) => {
             (!leases(&now).any(|lease| holders.contains(&lease.holder))).then_some(())

@@ -12,7 +12,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 pub(super) fn invitation(name: &str, ranks: i32, expires: &str) -> Invitation {
-    Invitation { name: name.into(), ranks, expires: expires.into() }
+    Invitation { name: name.into(), ranks, expires: expires.into(), ..Invitation::default() }
 }
 
 /// `spec.flux.bursting` of [`lender`], to change it.

@@ -20,7 +20,7 @@ use super::secrets;
 use crate::kubectl::outcome::{readiness, waiting_reason};
 use crate::kubectl::session::Session;
 use crate::kubectl::table::format_age;
-use crate::kubectl::watch::{WatchedState, watch_minicluster};
+use crate::kubectl::watch::{WatchedState, watch_object};
 use crate::print;
 
 /// How long to wait without a message. The operator usually needs less than a second.
@@ -60,7 +60,7 @@ pub(super) async fn wait(
 ) -> Result<MiniCluster> {
     let (name, shown_timeout) = (lender.name_any(), format_age(whole_seconds(timeout)));
     let mut last = lender.clone();
-    let watched = watch_minicluster(session.miniclusters(), lender, |observed| match observed {
+    let watched = watch_object(session.miniclusters(), lender, |observed| match observed {
         WatchedState::Deleted(_) => Some(Err("was deleted")),
         WatchedState::Current(now) => {
             last = now;

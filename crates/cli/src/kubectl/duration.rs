@@ -10,6 +10,12 @@ const DAY_SECONDS: u64 = 86_400;
 /// the instance, and nobody remembers for years who that is.
 const MAX_TTL: Duration = Duration::from_secs(30 * DAY_SECONDS);
 
+/// The longest time for which a burst exists or is idle, as in its schema.
+const MAX_LIFETIME: Duration = Duration::from_secs(30 * DAY_SECONDS);
+
+/// The shortest time for which a burst exists, as in its schema.
+const MIN_LIFETIME: Duration = Duration::from_secs(60);
+
 /// The longest time to wait.
 const MAX_TIMEOUT: Duration = Duration::from_secs(DAY_SECONDS);
 
@@ -20,6 +26,26 @@ pub(super) fn parse_ttl(text: &str) -> Result<Duration, String> {
              hint: use at most 30d, and invite again when it ends"
             .to_owned()),
         ttl => Ok(ttl),
+    }
+}
+
+/// Parses how long a burst exists.
+pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    match parse_idle_time(text)? {
+        lifetime if lifetime < MIN_LIFETIME => {
+            Err("is shorter than a minute\nhint: use at least 1m".to_owned())
+        }
+        lifetime => Ok(lifetime),
+    }
+}
+
+/// Parses for how long no job may run on the nodes of a burst.
+pub(super) fn parse_idle_time(text: &str) -> Result<Duration, String> {
+    match parse(text)? {
+        time if time > MAX_LIFETIME => {
+            Err("is longer than 30 days\nhint: use at most 30d".to_owned())
+        }
+        time => Ok(time),
     }
 }
 
@@ -87,6 +113,13 @@ mod tests {
             let error = parse_ttl(text).unwrap_err();
             assert!(error.starts_with("is longer than 30 days\nhint: "), "{text}: {error}");
         }
+        assert_eq!(parse_idle_time("30d"), parse_ttl("30d"));
+        assert!(parse_idle_time("31d").unwrap_err().contains("\nhint: "));
+        assert_eq!(parse_lifetime("1m"), Ok(Duration::from_secs(60)));
+        assert_eq!(
+            parse_lifetime("59s").unwrap_err(),
+            "is shorter than a minute\nhint: use at least 1m"
+        );
         assert_eq!(parse_timeout("24h"), Ok(Duration::from_secs(86_400)));
         assert!(parse_timeout("25h").unwrap_err().contains("\nhint: "));
     }

@@ -1,0 +1,297 @@
+//! Reconciles Bursts: observes, has the next step decided, writes the status, makes the step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, MiniCluster, Reason};
+use flux_operator_plan::bursting::{
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, after_failure,
+    burst_events, decide_burst, field_manager, has_claim, must_ask_target, release, with_finished,
+};
+use flux_operator_plan::status::NewEvent;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+use crate::errors::{chain, is_conflict, is_not_found};
+use crate::feeds::Feeds;
+use crate::home::Home;
+use crate::metrics::Metrics;
+use crate::stores::Stores;
+use crate::target::{Clients, Pool, Target, target_of};
+
+/// How soon a reconciliation is repeated after a step: the watch shows its result by then.
+const AFTER_STEP: Duration = Duration::from_millis(100);
+
+/// How soon it is repeated after the API server has refused a write.
+const AFTER_ERROR: Duration = Duration::from_secs(2);
+
+/// Everything a reconciliation needs.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) home: Home,
+    pub(crate) stores: Stores,
+    pub(crate) feeds: Feeds,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) metrics: Metrics,
+    pub(crate) recorder: Recorder,
+}
+
+/// Why a Burst could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+enum ReconcileError {
+    #[error("failed to {doing}")]
+    Write { doing: &'static str, source: kube::Error },
+}
+
+fn write(doing: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
+    move |source| ReconcileError::Write { doing, source }
+}
+
+/// Reconciles a Burst once, and returns when to do it again; `None` if it no longer exists.
+pub(crate) async fn reconcile(context: &Context, name: &ObjectRef<Burst>) -> Option<Duration> {
+    let burst = context.stores.bursts.get(name)?;
+    match reconcile_one(context, &burst).await {
+        Ok(again) => Some(again),
+        Err(ReconcileError::Write { source, .. }) if is_conflict(&source) => Some(AFTER_STEP),
+        Err(error) => {
+            let burst = name.to_string();
+            tracing::warn!(burst, error = chain(&error), "failed to reconcile a Burst");
+            Some(AFTER_ERROR)
+        }
+    }
+}
+
+async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, ReconcileError> {
+    let now = Timestamp::now();
+    let namespace = burst.namespace().unwrap_or_default();
+    let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
+    let cluster = context.stores.clusters.get(&reference);
+    let pool = Pool { burst, cluster: cluster.as_deref() };
+    let target = match must_ask_target(burst, now) {
+        true => Some(target_of(burst, &context.home, &context.clients).await),
+        false => None,
+    };
+    let view = match &target {
+        Some(Ok(target)) => Some(target.observe(pool).await),
+        Some(Err(failure)) => Some(Err(failure.clone())),
+        None => None,
+    };
+    let observed = BurstObserved {
+        cluster: cluster.as_deref(),
+        target: view,
+        running: context.feeds.running(&reference),
+        now,
+    };
+    let BurstDecision { status, step, requeue_at } = decide_burst(burst, &observed);
+    let burst = write_status(context, burst, status).await?;
+    let Some(step) = step else {
+        let again = requeue_at.map(|at| at.duration_since(now));
+        return Ok(again.and_then(|it| it.try_into().ok()).unwrap_or(AFTER_ERROR));
+    };
+    tracing::info!(burst = %ObjectRef::from_obj(&burst), step = step_name(&step), "a step of a Burst");
+    let target = target.and_then(Result::ok);
+    match make(context, &burst, cluster.as_deref(), target.as_deref(), &step).await? {
+        Ok(()) => Ok(AFTER_STEP),
+        Err(failure) => {
+            context.metrics.count_failure(step_name(&step));
+            let status = after_failure(&burst, &observed, failure);
+            write_status(context, &burst, status).await?;
+            Ok(AFTER_STEP)
+        }
+    }
+}
+
+/// The name of a step, for metrics and the log.
+fn step_name(step: &BurstStep) -> &'static str {
+    match step {
+        BurstStep::AddFinalizer => "AddFinalizer",
+        BurstStep::ClaimCluster(_) => "ClaimCluster",
+        BurstStep::Create => "Create",
+        BurstStep::Scale(_) => "Scale",
+        BurstStep::DeleteObjects => "DeleteObjects",
+        BurstStep::Finish => "Finish",
+        BurstStep::DeleteSelf(_) => "DeleteSelf",
+    }
+}
+
+/// Writes the status if it has changed, for exactly the version it was computed from.
+async fn write_status(
+    context: &Context,
+    burst: &Burst,
+    status: flux_operator_api::BurstStatus,
+) -> Result<Burst, ReconcileError> {
+    if burst.status.as_ref() == Some(&status) {
+        return Ok(burst.clone());
+    }
+    context.metrics.observe_change(burst, &status);
+    let mut changed = burst.clone();
+    changed.status = Some(status);
+    let namespace = burst.namespace().unwrap_or_default();
+    let written = context
+        .home
+        .api::<Burst>(&namespace)
+        .replace_status(&burst.name_any(), &PostParams::default(), &changed)
+        .await
+        .map_err(write("write the status of a Burst"))?;
+    let now = changed.status.unwrap_or_default();
+    write_events(context, burst, &burst_events(burst.status.as_ref(), &now)).await;
+    Ok(written)
+}
+
+/// Writes Events about a Burst. A lost one does not matter: the status says the same.
+async fn write_events(context: &Context, burst: &Burst, events: &[NewEvent]) {
+    if !context.home.serves(&burst.namespace().unwrap_or_default()) {
+        return;
+    }
+    for new in events {
+        let event = Event {
+            type_: if new.is_normal { EventType::Normal } else { EventType::Warning },
+            reason: new.reason.clone(),
+            note: Some(new.note.clone()),
+            action: new.condition.into(),
+            secondary: None,
+        };
+        if let Err(error) = context.recorder.publish(&event, &burst.object_ref(&())).await {
+            let burst = ObjectRef::from_obj(burst);
+            tracing::warn!(%burst, error = chain(&error), "failed to write an Event");
+        }
+    }
+}
+
+/// Makes a step. The outer error is one of this Kubernetes cluster, the inner one of the target.
+async fn make(
+    context: &Context,
+    burst: &Burst,
+    cluster: Option<&MiniCluster>,
+    target: Option<&dyn Target>,
+    step: &BurstStep,
+) -> Result<Result<(), TargetFailure>, ReconcileError> {
+    let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
+    let bursts = context.home.api::<Burst>(&namespace);
+    let pool = Pool { burst, cluster };
+    let at_target = match (step, target) {
+        (BurstStep::Create, Some(target)) => Some(target.create(pool).await),
+        (BurstStep::Scale(nodes), Some(target)) => Some(target.scale(pool, *nodes).await),
+        // What observe does not show, such as a Secret without a Job, is deleted too.
+        (BurstStep::DeleteObjects | BurstStep::Finish, Some(target)) => {
+            Some(target.delete(pool).await)
+        }
+        _ => None,
+    };
+    if let Some(Err(failure)) = at_target {
+        return Ok(Err(failure));
+    }
+    match step {
+        BurstStep::AddFinalizer => {
+            let finalizers = json!({ "metadata": {
+                "resourceVersion": burst.resource_version(),
+                "finalizers": with_finalizer(burst),
+            } });
+            let patched =
+                bursts.patch(&name, &PatchParams::default(), &Patch::Merge(&finalizers)).await;
+            patched.map_err(write("add the finalizer of a Burst"))?;
+        }
+        BurstStep::ClaimCluster(claim) => apply_to_cluster(context, burst, claim).await?,
+        BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => {}
+        BurstStep::DeleteSelf(why) => {
+            tracing::info!(burst = %ObjectRef::from_obj(burst), why, "a Burst is given back");
+            let deleted = bursts.delete(&name, &DeleteParams::default()).await;
+            ignore_missing(deleted.map(drop)).map_err(write("delete a Burst"))?;
+            // After it: an Event is not worth a Burst that lives longer.
+            let event = NewEvent {
+                is_normal: true,
+                condition: "GivingBack",
+                reason: Reason::GivingBack.to_string(),
+                note: format!("it is given back: {why}"),
+            };
+            write_events(context, burst, &[event]).await;
+        }
+        BurstStep::Finish => finish(context, burst, cluster).await?,
+    }
+    Ok(Ok(()))
+}
+
+/// Applies a Burst's own fields of its MiniCluster.
+async fn apply_to_cluster(
+    context: &Context,
+    burst: &Burst,
+    fields: &serde_json::Value,
+) -> Result<(), ReconcileError> {
+    let namespace = burst.namespace().unwrap_or_default();
+    let parameters = PatchParams::apply(&field_manager(burst)).force();
+    let applied = context
+        .home
+        .api::<MiniCluster>(&namespace)
+        .patch(&burst.spec.cluster, &parameters, &Patch::Apply(fields))
+        .await;
+    applied.map(drop).map_err(write("apply the invitation of a Burst to its MiniCluster"))
+}
+
+/// Nothing is left at the target. The order matters: what was used is recorded before the Burst, which
+/// says it, is gone.
+async fn finish(
+    context: &Context,
+    burst: &Burst,
+    cluster: Option<&MiniCluster>,
+) -> Result<(), ReconcileError> {
+    let namespace = burst.namespace().unwrap_or_default();
+    // Only if there is one: whoever is killed after every write must get to the next.
+    if let Some(cluster) = cluster.filter(|it| has_claim(burst, it)) {
+        match apply_to_cluster(context, burst, &release(cluster)).await {
+            Ok(()) => {}
+            // It was deleted, or is another one of the same name.
+            Err(ReconcileError::Write { source, .. })
+                if is_not_found(&source) || is_conflict(&source) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    record_usage(context, burst).await?;
+    let left: Vec<&String> =
+        burst.finalizers().iter().filter(|it| *it != BURST_FINALIZER).collect();
+    let patch = json!({ "metadata": {
+        "resourceVersion": burst.resource_version(),
+        "finalizers": left,
+    } });
+    let bursts = context.home.api::<Burst>(&namespace);
+    let patched =
+        bursts.patch(&burst.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+    ignore_missing(patched.map(drop)).map_err(write("remove the finalizer of a Burst"))
+}
+
+/// Adds what a Burst has used to the record of its policy.
+async fn record_usage(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
+    let namespace = burst.namespace().unwrap_or_default();
+    if burst.spec.policy.is_empty() {
+        return Ok(());
+    }
+    let policies = context.home.api::<BurstPolicy>(&namespace);
+    let policy = policies.get_opt(&burst.spec.policy).await;
+    let Some(mut policy) = policy.map_err(write("read the policy of a Burst"))? else {
+        return Ok(());
+    };
+    let before = policy.status.clone().unwrap_or_default();
+    let usage = with_finished(before.usage.as_ref(), burst, Timestamp::now());
+    if before.usage.as_ref() == Some(&usage) {
+        return Ok(());
+    }
+    policy.status = Some(BurstPolicyStatus { usage: Some(usage), ..before });
+    let name = policy.name_any();
+    let written = policies.replace_status(&name, &PostParams::default(), &policy).await;
+    written.map(drop).map_err(write("record what a Burst has used"))
+}
+
+fn with_finalizer(burst: &Burst) -> Vec<String> {
+    let others = burst.finalizers().iter().filter(|it| *it != BURST_FINALIZER).cloned();
+    others.chain([BURST_FINALIZER.to_owned()]).collect()
+}
+
+fn ignore_missing(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(error) if is_not_found(&error) => Ok(()),
+        result => result,
+    }
+}

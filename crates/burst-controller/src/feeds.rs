@@ -1,0 +1,151 @@
+//! What the operator knows of MiniClusters and only it knows: their pending and running jobs. There is
+//! a long poll for each MiniCluster that a policy serves or a Burst names.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use flux_operator_api::MiniCluster;
+use flux_operator_api::view::InstanceJobs;
+use flux_operator_flux::IdSet;
+use flux_operator_service::lock::lock;
+use kube::Client;
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::errors::chain;
+use crate::stores::Change;
+
+/// How long the operator may wait for a change before it answers, in seconds.
+const WAIT_SECONDS: u32 = 20;
+
+/// How long an answer is believed. The operator answers at least every [`WAIT_SECONDS`].
+const MAX_AGE: Duration = Duration::from_secs(45);
+
+/// The delay after a failed request.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// The delay between two answers: a busy queue changes all the time.
+const PAUSE: Duration = Duration::from_millis(200);
+
+type Cluster = ObjectRef<MiniCluster>;
+
+/// What is known of all MiniClusters that are of interest.
+#[derive(Clone)]
+pub(crate) struct Feeds {
+    operator: Client,
+    changes: mpsc::UnboundedSender<Change>,
+    known: Arc<Mutex<HashMap<Cluster, Feed>>>,
+}
+
+struct Feed {
+    task: AbortHandle,
+    started: Instant,
+    last: Option<(Arc<InstanceJobs>, Instant)>,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Feeds {
+    /// Feeds from the operator that this client reaches.
+    pub(crate) fn new(operator: Client, changes: mpsc::UnboundedSender<Change>) -> Feeds {
+        Feeds { operator, changes, known: Arc::default() }
+    }
+
+    /// Has a feed for each of these MiniClusters, and for no other.
+    pub(crate) fn follow(&self, wanted: &HashSet<Cluster>) {
+        let mut known = lock(&self.known);
+        known.retain(|cluster, _| wanted.contains(cluster));
+        for cluster in wanted {
+            known.entry(cluster.clone()).or_insert_with(|| {
+                let task = tokio::spawn(follow_one(self.clone(), cluster.clone()));
+                Feed { task: task.abort_handle(), started: Instant::now(), last: None }
+            });
+        }
+    }
+
+    /// The jobs of a MiniCluster, if the operator has listed them lately.
+    pub(crate) fn jobs(&self, cluster: &Cluster) -> Option<Arc<InstanceJobs>> {
+        let known = lock(&self.known);
+        let (jobs, received) = known.get(cluster)?.last.as_ref()?;
+        (jobs.listed && received.elapsed() < MAX_AGE).then(|| Arc::clone(jobs))
+    }
+
+    /// Whether the jobs of a MiniCluster are not known although the operator has had time to list them.
+    pub(crate) fn is_late(&self, cluster: &Cluster) -> bool {
+        let is_known = self.jobs(cluster).is_some();
+        let known = lock(&self.known);
+        !is_known && known.get(cluster).is_some_and(|feed| feed.started.elapsed() >= MAX_AGE)
+    }
+
+    /// The ranks of running jobs of a MiniCluster, one entry for each job.
+    pub(crate) fn running(&self, cluster: &Cluster) -> Option<Vec<IdSet>> {
+        let jobs = self.jobs(cluster)?;
+        let mut running: Vec<IdSet> =
+            jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default()).collect();
+        // There may be more running jobs than are listed one by one.
+        let busy = jobs.busy.as_ref().and_then(|it| it.parse::<IdSet>().ok()).unwrap_or_default();
+        let rest = busy.difference(&IdSet::union_all(&running));
+        running.extend((!rest.is_empty()).then_some(rest));
+        Some(running)
+    }
+
+    fn store(&self, cluster: &Cluster, jobs: InstanceJobs) {
+        if let Some(feed) = lock(&self.known).get_mut(cluster) {
+            feed.last = Some((Arc::new(jobs), Instant::now()));
+        }
+        // The receiver ends only with the program.
+        drop(self.changes.send(Change::Cluster(cluster.clone())));
+    }
+}
+
+async fn follow_one(feeds: Feeds, cluster: Cluster) {
+    let mut version = None;
+    let mut was_failing = false;
+    loop {
+        match ask(&feeds.operator, &cluster, version).await {
+            Ok(jobs) => {
+                was_failing = false;
+                version = Some(jobs.version);
+                feeds.store(&cluster, jobs);
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut was_failing, true) {
+                    let error = chain(&error);
+                    tracing::warn!(%cluster, error, "the operator does not list the jobs");
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Why the operator did not list jobs.
+#[derive(Debug, thiserror::Error)]
+enum FeedError {
+    #[error("failed to ask the operator")]
+    Ask(#[source] kube::Error),
+    #[error("failed to write the request")]
+    Request(#[source] http::Error),
+}
+
+async fn ask(
+    operator: &Client,
+    cluster: &Cluster,
+    version: Option<u64>,
+) -> Result<InstanceJobs, FeedError> {
+    let (namespace, name) = (cluster.namespace.as_deref().unwrap_or_default(), &cluster.name);
+    let mut path = format!("/v1/namespaces/{namespace}/miniclusters/{name}/jobs");
+    if let Some(version) = version {
+        path += &format!("?version={version}&wait={WAIT_SECONDS}");
+    }
+    let request = http::Request::get(path).body(Vec::new()).map_err(FeedError::Request)?;
+    operator.request(request).await.map_err(FeedError::Ask)
+}

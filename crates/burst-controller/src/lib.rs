@@ -1,0 +1,29 @@
+//! The burst controller: gets brokers elsewhere for jobs that wait in a MiniCluster, and gives them
+//! back.
+//!
+//! ```text
+//! operator's /v1 ──► feeds ──► policies ──► Burst ──► bursts ──► target ──► pods elsewhere
+//! (pending jobs)              (crate burst            (plan::bursting      (same cluster, another
+//!                              decides)                decides)             cluster, mock)
+//! ```
+//!
+//! What to do is decided by pure code: crate `burst` says for which jobs a policy requests nodes, and
+//! `plan::bursting` what the next step of a Burst is. This crate watches, asks and writes. It may be
+//! killed between any two writes: everything that it remembers is in objects, or is found again.
+//!
+//! It is a program of its own, with an account of its own, because it has what neither the operator
+//! nor a broker should have: credentials of other clusters. They are read from Secrets of the policy's
+//! namespace when they are needed, and are in no log, Event, status or metric.
+
+mod bursts;
+mod errors;
+mod feeds;
+mod home;
+mod metrics;
+mod policies;
+mod run;
+mod stores;
+mod target;
+
+pub use run::{BurstControllerError, Options, Token, run};
+pub use target::connect as connect_to_target;

@@ -1,0 +1,133 @@
+//! Metrics of the controller.
+
+use std::sync::{Arc, Mutex};
+
+use flux_operator_api::{Burst, BurstStatus};
+use flux_operator_service::lock::lock;
+use k8s_openapi::jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// The metrics. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    /// From the decision's input to its end.
+    pub(crate) decide_seconds: Histogram,
+    /// From the creation of a Burst to the existence of everything at the target.
+    provision_seconds: Histogram,
+    /// From then to the last broker that joined.
+    join_seconds: Histogram,
+    /// How long Bursts were up when they were given back.
+    run_seconds: Histogram,
+    /// How long they had been idle then.
+    idle_seconds: Histogram,
+    /// Nodes of all Bursts.
+    pub(crate) nodes: Gauge,
+    failures: Family<StepLabel, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabel {
+    step: String,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        // From a quarter of a second to over an hour.
+        let durations = || Histogram::new(exponential_buckets(0.25, 2.0, 15));
+        let metrics = Metrics {
+            registry: Arc::default(),
+            decide_seconds: Histogram::new(exponential_buckets(0.000_1, 4.0, 8)),
+            provision_seconds: durations(),
+            join_seconds: durations(),
+            run_seconds: durations(),
+            idle_seconds: durations(),
+            nodes: Gauge::default(),
+            failures: Family::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = lock(&self.registry);
+        let registry = registry.sub_registry_with_prefix("flux_operator_burst");
+        let histograms = [
+            (
+                "decide_seconds",
+                "Duration of a decision about one MiniCluster",
+                &self.decide_seconds,
+            ),
+            (
+                "provision_seconds",
+                "From the creation of a Burst until everything exists at its target",
+                &self.provision_seconds,
+            ),
+            ("join_seconds", "From then until all its brokers have joined", &self.join_seconds),
+            ("run_seconds", "From then until a Burst is given back", &self.run_seconds),
+            (
+                "idle_seconds",
+                "How long a Burst that is given back was without a job",
+                &self.idle_seconds,
+            ),
+        ];
+        for (name, help, histogram) in histograms {
+            registry.register(name, help, histogram.clone());
+        }
+        registry.register("nodes", "Nodes of all Bursts", self.nodes.clone());
+        let help = "Steps of Bursts that have failed at their target";
+        registry.register("step_failures", help, self.failures.clone());
+    }
+
+    /// All metrics, as text.
+    pub(crate) fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        encode(&mut text, &lock(&self.registry)).unwrap_or_default();
+        text
+    }
+
+    /// Counts a failed step.
+    pub(crate) fn count_failure(&self, step: &str) {
+        self.failures.get_or_create(&StepLabel { step: step.to_owned() }).inc();
+    }
+
+    /// Observes how long a Burst has taken for what its next status shows for the first time.
+    pub(crate) fn observe_change(&self, burst: &Burst, next: &BurstStatus) {
+        let before = burst.status.clone().unwrap_or_default();
+        let becomes = |kind: &str| is_true(next, kind) && !is_true(&before, kind);
+        let now = Timestamp::now();
+        let since = |time: Option<Timestamp>| {
+            time.map(|time| now.duration_since(time).as_secs_f64().max(0.0))
+        };
+        if becomes("Prepared") && before.giving_back_since.is_empty() {
+            let created = burst.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            since(created).into_iter().for_each(|it| self.provision_seconds.observe(it));
+        }
+        if becomes("Joined") {
+            let prepared = changed_at(&before, "Prepared");
+            since(prepared).into_iter().for_each(|it| self.join_seconds.observe(it));
+        }
+        if becomes("GivingBack") && is_true(&before, "Joined") {
+            let joined = changed_at(&before, "Joined");
+            since(joined).into_iter().for_each(|it| self.run_seconds.observe(it));
+            let idle = before.idle_since.parse().ok();
+            self.idle_seconds.observe(since(idle).unwrap_or_default());
+        }
+    }
+}
+
+fn is_true(status: &BurstStatus, kind: &str) -> bool {
+    status.conditions.iter().any(|it| it.type_ == kind && it.status == "True")
+}
+
+fn changed_at(status: &BurstStatus, kind: &str) -> Option<Timestamp> {
+    let condition = status.conditions.iter().find(|it| it.type_ == kind && it.status == "True")?;
+    Some(condition.last_transition_time.0)
+}

@@ -1,0 +1,260 @@
+//! Starts the watches, the decisions about policies and the reconciliation of Bursts.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flux_operator_api::{Burst, MiniCluster};
+use flux_operator_plan::kubernetes::Settings;
+use flux_operator_service::api_client::with_timeouts;
+use flux_operator_service::file_limit::raise_file_limit;
+use flux_operator_service::probe_server::serve_probes;
+use flux_operator_service::stop_signal::wait_for_stop_signal;
+use flux_operator_service::tasks::{TaskExited, Tasks};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use kube::config::AuthInfo;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Client, Config, ResourceExt};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::bursts::{Context, reconcile};
+use crate::feeds::Feeds;
+use crate::home::Home;
+use crate::metrics::Metrics;
+use crate::policies::Policies;
+use crate::stores::{Change, Stores, Watches, watch};
+use crate::target::Clients;
+
+/// The options of the controller.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The only namespace to watch; all namespaces if unset.
+    pub namespace: Option<String>,
+    /// The namespaces that are served: `*` for all. Policies of others get a condition that says so.
+    pub served: BTreeSet<String>,
+    /// Where the operator serves `/v1`, as `http://host:port`.
+    pub operator_url: String,
+    /// With what the controller proves to the operator who it is.
+    pub token: Token,
+    /// How brokers elsewhere are rendered.
+    pub settings: Settings,
+}
+
+/// A token of this Kubernetes cluster.
+#[derive(Clone)]
+pub enum Token {
+    /// In a file, which is read again when it changes.
+    File(PathBuf),
+    /// As text.
+    Text(String),
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Token::File(path) => write!(f, "File({path:?})"),
+            Token::Text(_) => f.write_str("<redacted>"),
+        }
+    }
+}
+
+/// Why the controller stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum BurstControllerError {
+    /// The operator's address is malformed.
+    #[error("the operator's address {url:?} is not http://host:port")]
+    OperatorUrl {
+        /// The address.
+        url: String,
+    },
+    /// There is no client for the operator.
+    #[error("failed to create a client for the operator")]
+    OperatorClient(#[source] kube::Error),
+    /// One of its tasks has exited.
+    #[error(transparent)]
+    TaskExited(TaskExited),
+}
+
+/// How many Bursts are reconciled at the same time: a target that does not respond must not keep the
+/// others waiting.
+const CONCURRENCY: usize = 16;
+
+/// The delay between a change and a decision, so that several changes cause one.
+const COALESCE: Duration = Duration::from_millis(50);
+
+/// Runs until SIGTERM or SIGINT, or until the future is dropped. Fails if one of its tasks exits.
+/// Metrics and health are served on `probes`.
+pub async fn run(
+    client: Client,
+    probes: TcpListener,
+    options: Options,
+) -> Result<(), BurstControllerError> {
+    raise_file_limit();
+    let operator = operator_client(&options)?;
+    let mut tasks = start(with_timeouts(client), operator, probes, options);
+    tokio::select! {
+        () = wait_for_stop_signal() => Ok(()),
+        exited = tasks.wait_for_exit() => Err(BurstControllerError::TaskExited(exited)),
+    }
+}
+
+/// A client for the operator's `/v1`.
+fn operator_client(options: &Options) -> Result<Client, BurstControllerError> {
+    let url = options.operator_url.parse();
+    let url = url.map_err(|_error| BurstControllerError::OperatorUrl {
+        url: options.operator_url.clone(),
+    })?;
+    let mut config = Config::new(url);
+    config.auth_info = match &options.token {
+        Token::File(path) => AuthInfo {
+            token_file: Some(path.to_string_lossy().into_owned()),
+            ..AuthInfo::default()
+        },
+        Token::Text(token) => AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() },
+    };
+    Client::try_from(config).map_err(BurstControllerError::OperatorClient)
+}
+
+fn start(client: Client, operator: Client, probes: TcpListener, options: Options) -> Tasks {
+    let mut tasks = Tasks::default();
+    let metrics = Metrics::new();
+    let (changes, changed) = mpsc::unbounded_channel();
+    let Watches { stores, policies, bursts, clusters } =
+        watch(&client, options.namespace.as_deref(), changes.clone());
+    let recorder = Recorder::new(client.clone(), Reporter::from("flux-operator-burst"));
+    let context = Context {
+        home: Home { client, settings: options.settings, served: options.served },
+        stores: stores.clone(),
+        feeds: Feeds::new(operator, changes),
+        clients: Arc::new(Clients::default()),
+        metrics: metrics.clone(),
+        recorder,
+    };
+    let (listed, is_listed) = watch::channel(false);
+    let show = Arc::new(move || metrics.render());
+    tasks.spawn("HTTP server", serve_probes(probes, show, is_listed.clone()));
+    tasks.spawn("watch of policies", policies);
+    tasks.spawn("watch of Bursts", bursts);
+    tasks.spawn("watch of MiniClusters", clusters);
+    let (wake, woken) = watch::channel(());
+    let (due, names) = mpsc::unbounded_channel();
+    tasks.spawn("changes", distribute(stores.clone(), changed, wake, due));
+    tasks.spawn("policies", apply_policies(context.clone(), woken, listed));
+    tasks.spawn("Bursts", reconcile_bursts(context, names, is_listed));
+    tasks
+}
+
+/// Waits until everything has been listed once: before that, a Burst that exists looks as if it did
+/// not. Only one task may wait like this: a store wakes only the last one.
+async fn wait_until_listed(stores: &Stores) {
+    // A store is dropped only with its watch, which ends the program.
+    let (policies, bursts, clusters) = tokio::join!(
+        stores.policies.wait_until_ready(),
+        stores.bursts.wait_until_ready(),
+        stores.clusters.wait_until_ready()
+    );
+    drop((policies, bursts, clusters));
+}
+
+/// Sends changes to those who act on them.
+async fn distribute(
+    stores: Stores,
+    mut changes: mpsc::UnboundedReceiver<Change>,
+    wake: watch::Sender<()>,
+    due: mpsc::UnboundedSender<ObjectRef<Burst>>,
+) {
+    while let Some(change) = changes.recv().await {
+        wake.send_replace(());
+        let names: Vec<ObjectRef<Burst>> = match change {
+            Change::Policy => Vec::new(),
+            Change::Burst(burst) => vec![burst],
+            Change::Cluster(cluster) => {
+                let bursts = stores.bursts.state().into_iter();
+                let of_cluster = bursts.filter(|burst| is_of(burst, &cluster));
+                of_cluster.map(|burst| ObjectRef::from_obj(&*burst)).collect()
+            }
+        };
+        // The receiver ends only with the program.
+        names.into_iter().for_each(|name| drop(due.send(name)));
+    }
+}
+
+fn is_of(burst: &Burst, cluster: &ObjectRef<MiniCluster>) -> bool {
+    burst.namespace() == cluster.namespace && burst.spec.cluster == cluster.name
+}
+
+async fn apply_policies(
+    context: Context,
+    mut woken: watch::Receiver<()>,
+    listed: watch::Sender<bool>,
+) {
+    wait_until_listed(&context.stores).await;
+    listed.send_replace(true);
+    let mut policies = Policies::default();
+    loop {
+        woken.mark_unchanged();
+        let next = policies.apply(&context).await;
+        tokio::select! {
+            _ = woken.changed() => tokio::time::sleep(COALESCE).await,
+            () = tokio::time::sleep(next) => {}
+        }
+    }
+}
+
+/// Reconciles Bursts, each when it has changed or is due, and never twice at the same time.
+async fn reconcile_bursts(
+    context: Context,
+    mut names: mpsc::UnboundedReceiver<ObjectRef<Burst>>,
+    mut listed: watch::Receiver<bool>,
+) {
+    // The sender ends only with the program.
+    drop(listed.wait_for(|is_listed| *is_listed).await);
+    let mut due: HashMap<ObjectRef<Burst>, Instant> = HashMap::new();
+    let mut busy: HashSet<ObjectRef<Burst>> = HashSet::new();
+    let mut running = FuturesUnordered::new();
+    loop {
+        let now = Instant::now();
+        let ready: Vec<ObjectRef<Burst>> = (due.iter())
+            .filter(|(name, at)| **at <= now && !busy.contains(*name))
+            .map(|(name, _)| name.clone())
+            .take(CONCURRENCY.saturating_sub(busy.len()))
+            .collect();
+        for name in ready {
+            due.remove(&name);
+            busy.insert(name.clone());
+            let context = context.clone();
+            running.push(async move {
+                let again = reconcile(&context, &name).await;
+                (name, again)
+            });
+        }
+        let waiting = due.iter().filter(|(name, _)| !busy.contains(*name)).map(|(_, at)| *at);
+        let next = waiting.min().filter(|_| busy.len() < CONCURRENCY);
+        let pause = async {
+            match next {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some((name, again)) = running.next(), if !running.is_empty() => {
+                busy.remove(&name);
+                if let Some(again) = again {
+                    let at = Instant::now() + again;
+                    let earlier = due.get(&name).copied();
+                    due.insert(name, earlier.map_or(at, |earlier| earlier.min(at)));
+                }
+            }
+            name = names.recv() => match name {
+                Some(name) => drop(due.insert(name, Instant::now())),
+                None => return,
+            },
+            () = pause => {}
+        }
+    }
+}

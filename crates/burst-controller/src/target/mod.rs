@@ -1,0 +1,68 @@
+//! Targets: where brokers of a Burst run.
+
+mod cluster;
+mod kubeconfig;
+mod mock;
+mod other_cluster;
+
+use flux_operator_api::burst::TargetKind;
+use flux_operator_api::{Burst, MiniCluster, Reason};
+use flux_operator_plan::bursting::{TargetFailure, TargetView};
+use futures::future::BoxFuture;
+use kube::ResourceExt;
+
+use crate::home::Home;
+use cluster::SameCluster;
+pub(crate) use kubeconfig::Clients;
+pub use kubeconfig::connect;
+use mock::Mock;
+use other_cluster::OtherCluster;
+
+/// A Burst, as a target gets it.
+#[derive(Clone, Copy)]
+pub(crate) struct Pool<'a> {
+    /// The Burst.
+    pub(crate) burst: &'a Burst,
+    /// Its MiniCluster, if that exists.
+    pub(crate) cluster: Option<&'a MiniCluster>,
+}
+
+/// Where brokers of a Burst run. Every call can be repeated: one that has been done already does
+/// nothing.
+pub(crate) trait Target: Send + Sync {
+    /// What exists there.
+    fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>>;
+
+    /// Creates what is missing, for as many nodes as the Burst should have.
+    fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>>;
+
+    /// Changes the number of nodes.
+    fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>>;
+
+    /// Begins to delete everything. It is gone when [`Target::observe`] finds nothing.
+    fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>>;
+}
+
+/// The target of a Burst, with its credentials.
+pub(crate) async fn target_of(
+    burst: &Burst,
+    home: &Home,
+    clients: &Clients,
+) -> Result<Box<dyn Target>, TargetFailure> {
+    let namespace = burst.namespace().unwrap_or_default();
+    if !home.serves(&namespace) {
+        let message = format!(
+            "the burst controller does not serve namespace {namespace:?}: an administrator has to \
+             list it (flux-operator manifests --burst-namespace {namespace})"
+        );
+        return Err(TargetFailure::new(Reason::NamespaceNotListed, message));
+    }
+    Ok(match burst.spec.target.kind() {
+        TargetKind::Cluster => Box::new(SameCluster::new(home, &namespace)),
+        TargetKind::Kubeconfig(kubeconfig) => {
+            let (client, there) = clients.of(home, &namespace, kubeconfig).await?;
+            Box::new(OtherCluster::new(home.clone(), client, there))
+        }
+        TargetKind::Mock(mock) => Box::new(Mock::new(mock.clone())),
+    })
+}

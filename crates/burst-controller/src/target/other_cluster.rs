@@ -1,0 +1,159 @@
+//! Another Kubernetes cluster: a Secret, a ConfigMap and a Job, rendered at home. It needs neither the
+//! operator nor its CRDs, and rights for one namespace.
+
+use flux_operator_api::Reason;
+use flux_operator_plan::bursting::{
+    BURST_LABEL, PoolPods, RemotePool, TargetFailure, TargetView, burst_annotations, burst_labels,
+    deadline_seconds, object_name, pods_trouble, remote_config_map_name, remote_pool,
+    remote_secret_name, resize_patch,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Pool, Target};
+use crate::errors::{chain, is_conflict, is_not_found, target_failure};
+use crate::home::Home;
+
+/// Another Kubernetes cluster.
+pub(crate) struct OtherCluster {
+    home: Home,
+    client: Client,
+    namespace: String,
+}
+
+impl OtherCluster {
+    pub(crate) fn new(home: Home, client: Client, namespace: String) -> OtherCluster {
+        OtherCluster { home, client, namespace }
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates an object, unless it exists.
+    async fn create_one<K>(&self, object: &K) -> Result<(), TargetFailure>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+    {
+        match self.api::<K>().create(&PostParams::default(), object).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) => {
+                Err(target_failure(&format!("create the {} at the target", K::kind(&())), &error))
+            }
+        }
+    }
+
+    /// Deletes an object, unless it does not exist.
+    async fn delete_one<K>(&self, name: &str) -> Result<(), TargetFailure>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        match self.api::<K>().delete(name, &DeleteParams::background()).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => {
+                Err(target_failure(&format!("delete the {} at the target", K::kind(&())), &error))
+            }
+        }
+    }
+
+    /// Renders what the brokers need.
+    async fn render(&self, pool: Pool<'_>) -> Result<RemotePool, TargetFailure> {
+        let not_ready = |message: String| TargetFailure::new(Reason::LenderNotReady, message);
+        let cluster = pool.cluster.ok_or_else(|| not_ready("there is no MiniCluster".into()))?;
+        let (job, secrets) = self.home.keys_of(cluster).await?;
+        let name = object_name(pool.burst);
+        let uid = pool.burst.uid().unwrap_or_default();
+        let labels = burst_labels(pool.burst, &cluster.uid().unwrap_or_default());
+        let pods = PoolPods {
+            namespace: &self.namespace,
+            uid: &uid,
+            nodes: pool.burst.spec.nodes,
+            labels: &labels,
+            target: &pool.burst.spec.target,
+            deadline_seconds: Some(deadline_seconds(pool.burst)),
+        };
+        let made =
+            remote_pool(cluster, job.as_ref(), &name, &name, &pods, secrets, &self.home.settings);
+        let mut made = made.map_err(|error| not_ready(chain(&error)))?;
+        for metadata in
+            [&mut made.secret.metadata, &mut made.config_map.metadata, &mut made.job.metadata]
+        {
+            let annotations = metadata.annotations.get_or_insert_default();
+            annotations.extend(burst_annotations(pool.burst));
+        }
+        Ok(made)
+    }
+}
+
+impl Target for OtherCluster {
+    fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
+        async move {
+            let name = object_name(pool.burst);
+            let job = self.api::<Job>().get_opt(&name).await;
+            let job = job.map_err(|error| target_failure("get the Job at the target", &error))?;
+            let of_burst = ListParams::default().labels(&format!("{BURST_LABEL}={name}"));
+            let pods = self.api::<Pod>().list(&of_burst).await;
+            let pods = pods.map_err(|error| target_failure("list pods at the target", &error))?;
+            let nodes = job.as_ref().and_then(|job| job.spec.as_ref()?.completions);
+            Ok(TargetView {
+                is_complete: job
+                    .as_ref()
+                    .is_some_and(|it| it.metadata.deletion_timestamp.is_none()),
+                has_any: job.is_some() || !pods.items.is_empty(),
+                nodes: nodes.unwrap_or_default(),
+                trouble: pods_trouble(&pods.items),
+                ..TargetView::default()
+            })
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            let RemotePool { secret, config_map, job, left_out: _ } = self.render(pool).await?;
+            self.create_one(&secret).await?;
+            self.create_one(&config_map).await?;
+            // Last: its pods need the others, and while it exists they do too.
+            self.create_one(&job).await
+        }
+        .boxed()
+    }
+
+    fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            let patch = Patch::Merge(resize_patch(nodes));
+            let patched = self
+                .api::<Job>()
+                .patch(&object_name(pool.burst), &PatchParams::default(), &patch)
+                .await;
+            patched
+                .map(drop)
+                .map_err(|error| target_failure("resize the Job at the target", &error))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            let name = object_name(pool.burst);
+            self.delete_one::<Job>(&name).await?;
+            self.delete_one::<ConfigMap>(&remote_config_map_name(&name)).await?;
+            self.delete_one::<Secret>(&remote_secret_name(&name)).await
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,336 @@
+//! `kubectl minicluster burst cleanup`: find and delete what was made for Bursts that no longer
+//! exist.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use flux_operator_api::{Burst, MiniCluster};
+use flux_operator_burst_controller::connect_to_target;
+use flux_operator_plan::bursting::BURST_LABEL;
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::leftovers::{Existing, Kind, Leftover, Place, at_target, here, removal, rows};
+use crate::connection;
+use crate::kubectl::Connection;
+use crate::kubectl::listing::is_forbidden;
+use crate::kubectl::session::Session;
+use crate::print;
+
+/// How often a change of a MiniCluster is tried: the operator writes its status meanwhile.
+const MAX_TRIES: usize = 20;
+
+/// Find what was made for Bursts that no longer exist, and delete it with --delete.
+///
+/// Bursts are given back completely, unless they or the burst controller are removed by force. Here,
+/// in the namespace, leftovers are MiniClusters that join for a Burst, and invitations and finalizers
+/// of MiniClusters. At a target, which has to be named, they are Jobs, ConfigMaps, Secrets and Pods.
+/// They are found by labels, also if no Burst and no MiniCluster exists any more.
+///
+/// If several Kubernetes clusters use one namespace of a target, what was made for the others is a
+/// leftover too: use --known-only.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Secret of the namespace with a kubeconfig of the target, as in a policy.
+    #[arg(long, value_name = "NAME", group = "target")]
+    kubeconfig_secret: Option<String>,
+
+    /// The key of the Secret.
+    #[arg(long, value_name = "KEY", default_value = "kubeconfig", requires = "kubeconfig_secret")]
+    kubeconfig_key: String,
+
+    /// Context of your kubeconfig that is the target.
+    #[arg(long, value_name = "CONTEXT", group = "target")]
+    target_context: Option<String>,
+
+    /// Namespace at the target. Default: the one of the kubeconfig's context.
+    #[arg(long, value_name = "NAMESPACE", requires = "target")]
+    target_namespace: Option<String>,
+
+    /// At the target, only what was made for MiniClusters that exist in this Kubernetes cluster.
+    #[arg(long)]
+    known_only: bool,
+
+    /// Delete what is found, without asking.
+    #[arg(long)]
+    delete: bool,
+}
+
+/// A namespace of another Kubernetes cluster.
+struct Target {
+    client: Client,
+    namespace: String,
+}
+
+pub(super) async fn run(
+    session: &Session,
+    connection: &Connection,
+    arguments: &Arguments,
+) -> Result<ExitCode> {
+    let target = target(session, connection, arguments).await?;
+    // Bursts are listed last: what exists now was made for Bursts that existed before.
+    let miniclusters = miniclusters(session).await?;
+    let objects = match &target {
+        Some(target) => target.objects().await?,
+        None => Vec::new(),
+    };
+    let existing = existing(session, &miniclusters).await?;
+    let mut found = here(&miniclusters, &existing);
+    found.extend(at_target(&objects, &existing));
+    if arguments.known_only {
+        found.retain(|leftover| leftover.is_of_known_cluster);
+    }
+    if found.is_empty() {
+        let target = if target.is_some() { " and at the target" } else { "" };
+        print::message(format_args!(
+            "No leftovers found in {} namespace{target}.",
+            session.namespace
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.delete {
+        return delete_all(session, target.as_ref(), &found, &existing).await;
+    }
+    print::output(rows(&found, Timestamp::now()))?;
+    let unknown = found.iter().filter(|leftover| !leftover.is_of_known_cluster).count();
+    if unknown > 0 {
+        print::message(format_args!(
+            "warning: {unknown} of them are of MiniClusters that do not exist in this Kubernetes \
+             cluster, or that you may not list: if others use the target's namespace too, they may be \
+             in use\n\
+             hint: --known-only leaves them out"
+        ));
+    }
+    print::message("note: nothing was deleted; --delete deletes them");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Connects to the target, if one is named.
+async fn target(
+    session: &Session,
+    connection: &Connection,
+    arguments: &Arguments,
+) -> Result<Option<Target>> {
+    let (client, default) = match (&arguments.kubeconfig_secret, &arguments.target_context) {
+        (Some(secret), _) => {
+            let text = kubeconfig(session, secret, &arguments.kubeconfig_key).await?;
+            let connected = connect_to_target(&text).await;
+            connected.map_err(|failure| anyhow!("Secret {secret:?}: {failure}"))?
+        }
+        (None, Some(context)) => {
+            let file = connection.kubeconfig.as_deref();
+            let config = connection::load_config(file, Some(context)).await.map_err(|error| {
+                anyhow!(
+                    "failed to find the target: {error}\n\
+                     hint: `kubectl config get-contexts` lists the contexts"
+                )
+            })?;
+            let namespace = config.default_namespace.clone();
+            (Client::try_from(config).context("failed to create a client")?, namespace)
+        }
+        (None, None) => return Ok(None),
+    };
+    let namespace = arguments.target_namespace.clone().unwrap_or(default);
+    Ok(Some(Target { client, namespace }))
+}
+
+/// The kubeconfig in a Secret. It is never printed.
+async fn kubeconfig(session: &Session, name: &str, key: &str) -> Result<String> {
+    let secrets = session.api::<Secret>();
+    let secret = match secrets.get_opt(name).await {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
+            bail!(
+                "there is no Secret {name:?} in {}\n\
+                 hint: `kubectl get burstpolicies -o yaml` shows the Secrets of targets",
+                session.namespace
+            );
+        }
+        Err(error) => {
+            return Err(session
+                .explain(error, &format!("failed to get the Secret {name:?}"))
+                .await);
+        }
+    };
+    let value = secret.data.and_then(|mut data| data.remove(key));
+    let Some(value) = value else {
+        bail!(
+            "the Secret {name:?} has no key {key:?}\nhint: give another one with --kubeconfig-key"
+        );
+    };
+    // The error would contain the text.
+    String::from_utf8(value.0).map_err(|_text| anyhow!("the kubeconfig in {name:?} is not text"))
+}
+
+/// The MiniClusters of the namespace; none if the Kubernetes cluster does not know the kind.
+async fn miniclusters(session: &Session) -> Result<Vec<MiniCluster>> {
+    match session.miniclusters().list(&ListParams::default()).await {
+        Ok(listed) => Ok(listed.items),
+        Err(error) if is_not_found(&error) => Ok(Vec::new()),
+        Err(error) => Err(session.explain(error, "failed to list MiniClusters").await),
+    }
+}
+
+/// The Bursts and MiniClusters that exist: those of all namespaces, if the user may list them.
+async fn existing(session: &Session, miniclusters: &[MiniCluster]) -> Result<Existing> {
+    let everything = ListParams::default();
+    let bursts = match session.all::<Burst>().list(&everything).await {
+        Err(error) if is_forbidden(&error) => session.api::<Burst>().list(&everything).await,
+        listed => listed,
+    };
+    let bursts = match bursts {
+        Ok(listed) => listed.items,
+        Err(error) if is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(session.explain(error, "failed to list Bursts").await),
+    };
+    let all = session.all::<MiniCluster>().list_metadata(&everything).await;
+    let all: Vec<ObjectMeta> = match all {
+        Ok(listed) => listed.items.into_iter().map(|it| it.metadata).collect(),
+        Err(error) if is_forbidden(&error) || is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),
+    };
+    Ok(Existing::new(&bursts, miniclusters.iter().map(|it| &it.metadata).chain(&all)))
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// The server's message, or the whole error.
+fn message_of(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        error => format!("{:#}", anyhow!("{error}")),
+    }
+}
+
+impl Target {
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Everything there that was made for Bursts. Of Secrets, only the metadata is read.
+    async fn objects(&self) -> Result<Vec<(Kind, ObjectMeta)>> {
+        let mut objects = self.list::<Job>(Kind::Job).await?;
+        objects.extend(self.list::<ConfigMap>(Kind::ConfigMap).await?);
+        objects.extend(self.list::<Secret>(Kind::Secret).await?);
+        objects.extend(self.list::<Pod>(Kind::Pod).await?);
+        Ok(objects)
+    }
+
+    async fn list<K>(&self, kind: Kind) -> Result<Vec<(Kind, ObjectMeta)>>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+        K: Clone + std::fmt::Debug + DeserializeOwned,
+    {
+        let of_bursts = ListParams::default().labels(BURST_LABEL);
+        match self.api::<K>().list_metadata(&of_bursts).await {
+            Ok(listed) => Ok(listed.items.into_iter().map(|it| (kind, it.metadata)).collect()),
+            Err(error) => bail!(
+                "failed to list {}s of {} at the target: {}\n\
+                 hint: give a kubeconfig or context that may list and delete them",
+                kind.name(),
+                self.namespace,
+                message_of(&error)
+            ),
+        }
+    }
+
+    async fn delete(&self, kind: Kind, name: &str) -> kube::Result<()> {
+        match kind {
+            Kind::Job => delete(self.api::<Job>(), name).await,
+            Kind::ConfigMap => delete(self.api::<ConfigMap>(), name).await,
+            Kind::Secret => delete(self.api::<Secret>(), name).await,
+            Kind::Pod => delete(self.api::<Pod>(), name).await,
+            // They are not at a target.
+            Kind::Joiner | Kind::Invitation | Kind::Finalizer => Ok(()),
+        }
+    }
+}
+
+/// Deletes an object, unless it does not exist any more.
+async fn delete<K>(api: Api<K>, name: &str) -> kube::Result<()>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    match api.delete(name, &DeleteParams::background()).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes leftovers, and prints what was deleted. What fails does not keep the rest from being
+/// deleted.
+async fn delete_all(
+    session: &Session,
+    target: Option<&Target>,
+    found: &[Leftover],
+    existing: &Existing,
+) -> Result<ExitCode> {
+    let mut is_complete = true;
+    let mut changed: BTreeSet<&str> = BTreeSet::new();
+    let mut unchanged: BTreeSet<&str> = BTreeSet::new();
+    for leftover in found {
+        let object = leftover.object.as_str();
+        let deleted = match (leftover.place, leftover.kind) {
+            (Place::Here, Kind::Invitation | Kind::Finalizer) => {
+                // All of a MiniCluster's are removed with one patch.
+                if changed.contains(object) {
+                    Ok(())
+                } else if unchanged.contains(object) {
+                    continue;
+                } else {
+                    let result = release(session, object, existing).await;
+                    let done = if result.is_ok() { &mut changed } else { &mut unchanged };
+                    done.insert(object);
+                    result
+                }
+            }
+            (Place::Here, _) => delete(session.miniclusters(), object).await,
+            (Place::Target, kind) => match target {
+                Some(target) => target.delete(kind, object).await,
+                None => Ok(()),
+            },
+        };
+        let (kind, name) = (leftover.kind.name(), leftover.name());
+        let place = if leftover.place == Place::Target { " at the target" } else { "" };
+        match deleted {
+            Ok(()) => print::output(format!("{kind} {name:?}{place} deleted\n"))?,
+            Err(error) => {
+                is_complete = false;
+                let why = message_of(&error);
+                print::message(format_args!(
+                    "error: failed to delete {kind} {name:?}{place}: {why}"
+                ));
+            }
+        }
+    }
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Removes invitations and the finalizer of Bursts that no longer exist from a MiniCluster.
+async fn release(session: &Session, name: &str, existing: &Existing) -> kube::Result<()> {
+    let api = session.miniclusters();
+    let mut tries = 1..=MAX_TRIES;
+    loop {
+        let Some(minicluster) = api.get_opt(name).await? else { return Ok(()) };
+        let Some(patch) = removal(&minicluster, existing) else { return Ok(()) };
+        let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        match patched {
+            Err(kube::Error::Api(status)) if status.code == 409 && tries.next().is_some() => {}
+            Err(error) if is_not_found(&error) => return Ok(()),
+            patched => return patched.map(drop),
+        }
+    }
+}
