@@ -25,6 +25,7 @@ pub fn settings(namespace: &str) -> InstallSettings {
         replicas: 1,
         network_policy: false,
         gateway: false,
+        burst_namespaces: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! that needs another permission fails.
 
 pub mod access;
+pub mod bursting;
 pub mod gateway;
 pub mod install;
 pub mod object_counter;
@@ -15,8 +16,8 @@ pub mod queue;
 pub mod second_cluster;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_api::MiniCluster;
 use flux_operator_api::condition::ConditionType;
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use flux_operator_operator::{GatewayLocation, Options};
 use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testbed::Testbed;
@@ -160,6 +161,11 @@ impl TestNamespace {
     async fn delete_all(&self) -> Result<()> {
         let (how, all) = (DeleteParams::background(), ListParams::default());
         self.fluxjobs().delete_collection(&how, &all).await?;
+        self.api::<BurstPolicy>().delete_collection(&how, &all).await?;
+        self.api::<Burst>().delete_collection(&how, &all).await?;
+        for burst in self.api::<Burst>().list(&all).await? {
+            remove_finalizers(&self.api::<Burst>(), &burst.name_any()).await?;
+        }
         self.miniclusters().delete_collection(&how, &all).await?;
         self.setups().delete_collection(&how, &all).await?;
         for setup in self.setups().list(&all).await? {

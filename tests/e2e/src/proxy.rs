@@ -26,8 +26,8 @@ use tokio::task::JoinSet;
 const IDLE_TIME: Duration = Duration::from_secs(2);
 
 /// The number of watches of an operator for one namespace once it has started: MiniClusters, Jobs,
-/// pods, ConfigMaps, Services, EndpointSlices, FluxJobs, FluxSetups and ResourceQuotas.
-const WATCHES: usize = 9;
+/// pods, ConfigMaps, Services, EndpointSlices, FluxJobs, FluxSetups, ResourceQuotas and BurstPolicies.
+const WATCHES: usize = 10;
 
 /// The fault that the proxy injects.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -445,7 +445,7 @@ async fn lend(api: &Api<MiniCluster>, lender: &MiniCluster) -> Result<()> {
     let bursting = lender.spec.flux.clone().unwrap_or_default().bursting.unwrap_or_default();
     let mut first = 2;
     let mut leases = Vec::new();
-    for Invitation { name, ranks, expires } in &bursting.invitations {
+    for Invitation { name, ranks, expires, .. } in &bursting.invitations {
         let leased = match ranks {
             1 => first.to_string(),
             _ => format!("{first}-{}", first + ranks - 1),

@@ -98,6 +98,42 @@ async fn the_lender_of_a_joiner_cannot_be_changed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn only_the_number_of_ranks_to_keep_of_an_invitation_can_be_changed() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    in_namespace(&client, async |namespace| {
+        let miniclusters: Api<MiniCluster> = Api::namespaced(client.clone(), namespace);
+        let invited = json!({ "name": "a", "ranks": 2, "expires": "2026-01-01T00:00:00Z",
+            "property": "spare" });
+        let mut manifest = smallest_minicluster("lender");
+        manifest["spec"]["flux"] =
+            json!({ "bursting": { "expose": {}, "invitations": [invited] } });
+        miniclusters.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
+        let change = async |changes: Value| {
+            let mut invited = invited.clone();
+            merge(&mut invited, &changes);
+            let bursting = json!({ "bursting": { "invitations": [invited] } });
+            let patch = Patch::Merge(json!({ "spec": { "flux": bursting } }));
+            miniclusters.patch("lender", &PatchParams::default(), &patch).await
+        };
+        for keep in [json!(1), json!(0), json!(2), Value::Null] {
+            change(json!({ "keep": keep })).await?;
+        }
+        for changes in [
+            json!({ "ranks": 3 }),
+            json!({ "expires": "2026-01-01T00:00:01Z" }),
+            json!({ "property": "other" }),
+            json!({ "property": null }),
+        ] {
+            let refused = change(changes.clone()).await.map(|_| ()).unwrap_err().to_string();
+            assert!(refused.contains("cannot be changed, except for keep"), "{changes}: {refused}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn server_and_offline_check_enforce_every_limit_of_the_schema() -> Result<()> {
     let client = client().await?;
     install_crds(&client).await?;
