@@ -9,36 +9,49 @@ use crate::flux_command::FluxCommand;
 /// Looks for such a job, in instances that have ranks which may be down on purpose.
 pub struct BlockedProbe {
     command: FluxCommand,
-    /// Whether the scheduler is Flux's simple one; `None` before that was asked.
+    scheduler: SchedulerProbe,
+}
+
+/// Which scheduler Flux has.
+pub struct SchedulerProbe {
+    command: FluxCommand,
+    /// Whether it is Flux's simple one; `None` before that was asked.
     is_simple: Option<bool>,
 }
 
+impl SchedulerProbe {
+    /// Creates it. It is asked when a job is pending, because the scheduler is loaded by then.
+    pub fn new(command: FluxCommand) -> SchedulerProbe {
+        SchedulerProbe { command, is_simple: None }
+    }
+
+    /// Whether Flux has its simple scheduler, which starts jobs strictly in order; Fluxion starts later
+    /// jobs. Only an answer is remembered.
+    pub fn is_simple(&mut self) -> bool {
+        if self.is_simple.is_none() {
+            let modules = self.command.query(&["module", "list"]);
+            self.is_simple = modules.map(|modules| !modules.contains("fluxion"));
+        }
+        self.is_simple.unwrap_or(false)
+    }
+}
+
 impl BlockedProbe {
-    /// Creates it. The scheduler is asked for when a job is pending, because it is loaded by then.
+    /// Creates it.
     pub fn new(command: FluxCommand) -> BlockedProbe {
-        BlockedProbe { command, is_simple: None }
+        BlockedProbe { scheduler: SchedulerProbe::new(command.clone()), command }
     }
 
     /// The first pending job, if it needs more than the `online` brokers. `pending` is the number of
     /// pending jobs; fluxlet does not count them (`None`).
     pub fn probe(&mut self, pending: Option<u32>, online: u64) -> Option<BlockingJob> {
-        if pending == Some(0) || (pending.is_some() && !self.has_simple_scheduler()) {
+        if pending == Some(0) || (pending.is_some() && !self.scheduler.is_simple()) {
             return None;
         }
         let text = self.command.query(&["job", "list", "--states=pending", "--count=1"])?;
         let job = text.lines().find_map(ListedJob::parse)?;
         let nodes = job.nodes.filter(|nodes| u64::from(*nodes) > online)?;
         Some(BlockingJob { job: job.id.number(), nodes })
-    }
-
-    /// Whether Flux has its simple scheduler; Fluxion starts later jobs. Only an answer is
-    /// remembered.
-    fn has_simple_scheduler(&mut self) -> bool {
-        if self.is_simple.is_none() {
-            let modules = self.command.query(&["module", "list"]);
-            self.is_simple = modules.map(|modules| !modules.contains("fluxion"));
-        }
-        self.is_simple.unwrap_or(false)
     }
 }
 

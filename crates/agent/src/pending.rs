@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use flux_operator_flux::{IdSet, JobId, Jobspec, ListedJob};
 use flux_operator_wire::{JobCounts, JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
+use crate::blocked::SchedulerProbe;
 use crate::drain;
 use crate::flux_command::FluxCommand;
 use crate::listing_schedule::ListingSchedule;
@@ -43,6 +44,7 @@ const DRAINED_INTERVAL: Duration = Duration::from_secs(30);
 /// The list of jobs, as it was last reported.
 pub struct PendingJobs {
     command: FluxCommand,
+    scheduler: SchedulerProbe,
     schedule: ListingSchedule,
     /// Jobspecs of the pending jobs. What is used of them does not change while a job is pending.
     jobspecs: HashMap<JobId, Jobspec>,
@@ -58,6 +60,7 @@ impl PendingJobs {
     /// Creates it without a list.
     pub fn new(command: FluxCommand) -> PendingJobs {
         PendingJobs {
+            scheduler: SchedulerProbe::new(command.clone()),
             command,
             schedule: ListingSchedule::default(),
             jobspecs: HashMap::new(),
@@ -95,6 +98,7 @@ impl PendingJobs {
         // The time for jobspecs does not count: each is read once.
         self.schedule.record(started, took, counts.filter(|_| is_complete));
         let drained = if pending.is_empty() { None } else { self.drained_ranks() };
+        let in_order = !pending.is_empty() && self.scheduler.is_simple();
         let busy = IdSet::union_all(running.iter().map(|job| &job.ranks));
         let running = running.into_iter().take(MAX_RUNNING);
         let jobs = JobList {
@@ -102,7 +106,7 @@ impl PendingJobs {
             running: running
                 .map(|job| RunningJob { id: job.id.number(), ranks: job.ranks })
                 .collect(),
-            ranks: Some(RankUse { busy, drained }),
+            ranks: Some(RankUse { busy, drained, in_order }),
         };
         let hash = hash(&jobs);
         let is_known = self
@@ -325,7 +329,7 @@ mod tests {
         let pages = flux.list();
         let ranks = |busy: &str, drained: Option<&str>| {
             let drained = drained.map(|ranks| ranks.parse().unwrap());
-            Some(RankUse { busy: busy.parse().unwrap(), drained })
+            Some(RankUse { busy: busy.parse().unwrap(), drained, in_order: false })
         };
         assert_eq!(pages[0].ranks, ranks("1,3", None), "no job is pending");
         let job = RunningJob { id: 60565749760, ranks: "1,3".parse().unwrap() };

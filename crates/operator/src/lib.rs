@@ -14,7 +14,6 @@ mod client;
 mod connections;
 mod controller;
 mod delivery;
-mod errors;
 mod gate;
 mod gateway;
 mod hand_over;

@@ -20,13 +20,13 @@ use kube::core::error_boundary::InvalidObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::errors::chain;
 use crate::metrics::{Metrics, first_ready};
 use crate::queue::Queues;
 use crate::reconciler::{Memory, ReconciledKind, WrittenObject, is_terminating};
 use crate::reports::Reports;
 use crate::stores::{GuardedMiniCluster, Stores};
 use crate::watches::api;
+use flux_operator_service::error_chain::chain;
 
 /// Gives the reconciler access to MiniClusters and their objects.
 pub(crate) struct MiniClusterKind {

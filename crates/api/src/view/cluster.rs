@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::JsonText;
+
 /// A MiniCluster as its lead reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -78,7 +80,7 @@ pub struct InstanceJobs {
     /// Whether the lead has listed them. It is asked to do so when they are first requested, so
     /// this is false the first time.
     pub listed: bool,
-    /// A number that changes when anything else in this response does.
+    /// A number that changes with the jobs, the ranks in use and the ranks online.
     #[serde(default)]
     pub version: u64,
     /// Ranks whose brokers are online, such as `0-3`; unset if the lead has not reported lately.
@@ -153,5 +155,5 @@ pub struct InstanceJob {
     #[serde(default)]
     pub held: bool,
     /// Its attributes, such as `burstable` and `constraints`.
-    pub attributes: BTreeMap<String, serde_json::Value>,
+    pub attributes: BTreeMap<String, JsonText>,
 }

@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::errors::chain;
 use crate::health::Health;
 use crate::lease::Leadership;
+use flux_operator_service::error_chain::chain;
 
 /// Short enough for a test, and all different.
 const SHORT_TIMEOUTS: RequestTimeouts = RequestTimeouts {

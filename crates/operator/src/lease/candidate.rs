@@ -17,8 +17,8 @@ use super::decision::{
     LeaseAction, ObservedLease, RENEW_DEADLINE, RETRY_PERIOD, acquired_spec, decide, released_spec,
 };
 use super::{Election, Leadership, parse_address};
-use crate::errors::chain;
 use crate::metrics::Metrics;
+use flux_operator_service::error_chain::chain;
 
 /// Why this replica is no longer the leader. The process must exit: another replica may write.
 #[derive(Debug, thiserror::Error)]

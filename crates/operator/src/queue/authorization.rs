@@ -10,7 +10,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, Resource};
 
 use super::visibility::HttpError;
-use crate::errors::chain;
+use flux_operator_service::error_chain::chain;
 
 /// A caller that the API server has authenticated.
 pub(super) struct Caller(UserInfo);

@@ -18,10 +18,10 @@ use kube::{Client, Resource, ResourceExt};
 use super::ledger::{JobQueueState, uid_of};
 use super::packed::PackedJob;
 use super::queues::Queues;
-use crate::errors::chain;
 use crate::metrics::{JobDurations, Metrics};
 use crate::reconciler::{ReconciledKind, WriteTime, WrittenObject};
 use crate::stores::GuardedMiniCluster;
+use flux_operator_service::error_chain::chain;
 
 /// Gives the reconciler access to FluxJobs and their MiniClusters.
 pub(super) struct FluxJobKind {

@@ -22,12 +22,12 @@ use super::rate_limit::RateLimiter;
 use super::schedule::now;
 use crate::backoff::Backoff;
 use crate::client::is_outcome_unknown;
-use crate::errors::chain;
 use crate::health::Health;
 use crate::lease::Leadership;
 use crate::metrics::Metrics;
 use crate::reconciler::{patch_status, replace_status};
 use crate::tasks::panic_message;
+use flux_operator_service::error_chain::chain;
 
 /// The number of concurrent writes. An API server on two cores does not get faster with more.
 const MAX_CONCURRENT_WRITES: usize = 64;

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::kind::WrittenObject;
 use crate::client::is_outcome_unknown;
-use crate::errors::chain;
 use crate::keys::{KeyGenerationError, generate_keys};
+use flux_operator_service::error_chain::chain;
 
 /// Why a step could not be applied.
 #[derive(Debug, thiserror::Error)]

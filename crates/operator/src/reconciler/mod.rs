@@ -32,9 +32,9 @@ use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
-use crate::errors::chain;
 use crate::replica::ReplicaContext;
 use crate::tasks::panic_message;
+use flux_operator_service::error_chain::chain;
 use write::StatusResult;
 
 pub(crate) use apply::is_terminating;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kind::WrittenObject;
-use crate::errors::chain;
+use flux_operator_service::error_chain::chain;
 
 /// The result of writing a status.
 pub(super) enum StatusResult {

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::Reports;
 use super::bounded::{bounded_request, bounded_text};
 use super::exchange::AgentHeaders;
-use crate::errors::chain;
 use crate::http::ServerState;
+use flux_operator_service::error_chain::chain;
 
 /// How many clusters are remembered for one invitation: one uses it, and a few more may try the same.
 const MAX_CLUSTERS: usize = 8;
@@ -162,6 +162,31 @@ impl Reports {
         invited.insert(holder, cluster);
         let is_due = invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL);
         if !is_known && is_due {
+            invited.reconciled = Some(Instant::now());
+            self.request_reconciliation(lender);
+        }
+    }
+
+    /// Stores that someone has asked with another key than the invitation's, and has the lender note it.
+    /// Who it was is not known: the request names nobody who could be believed.
+    pub(super) fn store_wrong_key(&self, lender: &MiniCluster, invitation: &str) {
+        let Some(invitation) = invitations(lender).iter().find(|it| it.name == invitation) else {
+            return;
+        };
+        let message = "someone asks for permission with another key than the invitation's: compare \
+                       the Secret of the brokers with the invitation, or create them again";
+        let mut clusters = self.lock();
+        let invited = &mut clusters.entry(lender.uid().unwrap_or_default()).or_default().invited;
+        let nobody = InvitedCluster {
+            invitation: invitation.name.clone(),
+            expires: invitation.expires.clone(),
+            uid: String::new(),
+            name: String::new(),
+            asked: Timestamp::now(),
+            refusal: Some((Reason::WrongKey, message.to_owned())),
+        };
+        invited.insert(invitation_holder(invitation), nobody);
+        if invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL) {
             invited.reconciled = Some(Instant::now());
             self.request_reconciliation(lender);
         }

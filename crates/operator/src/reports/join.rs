@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use super::Reports;
 use super::bounded::bounded_request;
 use super::exchange::AgentHeaders;
-use crate::errors::chain;
 use crate::http::ServerState;
+use flux_operator_service::error_chain::chain;
 
 impl ServerState {
     /// Decides whether the broker of a joiner's pod may start. What only a cache shows may have

@@ -80,8 +80,15 @@ impl IncomingList {
     fn new(number: u64, ranks: Option<RankUse>) -> IncomingList {
         let ranks = ranks.map(RankUse::bounded);
         let busy = ranks.as_ref().map(|ranks| ranks.busy.to_string());
+        let stops_at_blocked = ranks.as_ref().is_some_and(|ranks| ranks.in_order);
         let drained = ranks.and_then(|ranks| ranks.drained).map(|ranks| ranks.to_string());
-        let head = InstanceJobs { listed: true, busy, drained, ..InstanceJobs::default() };
+        let head = InstanceJobs {
+            listed: true,
+            busy,
+            drained,
+            stops_at_blocked,
+            ..InstanceJobs::default()
+        };
         IncomingList { number, head, items: String::new(), count: 0, running_bytes: 0 }
     }
 
@@ -242,8 +249,12 @@ impl Reports {
     pub(super) fn store_pending(&self, uid: &str, page: PendingPage) {
         let mut clusters = self.lock();
         let stored: usize = clusters.values().map(|cluster| cluster.pending.bytes()).sum();
+        let lists = clusters.values().filter(|cluster| cluster.pending.is_wanted()).count();
         let Some(cluster) = clusters.get_mut(uid) else { return };
-        let is_stored = cluster.pending.is_wanted() && stored < MAX_TOTAL_BYTES;
+        // A cluster with large lists must not keep the others from being listed.
+        let share = MAX_TOTAL_BYTES / lists.max(1);
+        let has_room = stored < MAX_TOTAL_BYTES || cluster.pending.bytes() < share;
+        let is_stored = cluster.pending.is_wanted() && has_room;
         if is_stored && cluster.pending.add_page(page) {
             cluster.shown.send_replace(());
         }
@@ -343,7 +354,11 @@ mod tests {
     #[test]
     fn running_jobs_are_on_the_first_pages() {
         let mut pending = PendingList::default();
-        let ranks = RankUse { busy: "0-1".parse().unwrap(), drained: Some("5".parse().unwrap()) };
+        let ranks = RankUse {
+            busy: "0-1".parse().unwrap(),
+            drained: Some("5".parse().unwrap()),
+            in_order: true,
+        };
         let running = |id| RunningJob { id, ranks: "1".parse().unwrap() };
         let first = PendingPage {
             running_total: 2,

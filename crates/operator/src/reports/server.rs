@@ -61,6 +61,9 @@ pub(crate) async fn report(
     match server.reports.check(&key, &speaker, &body) {
         SealCheck::Invalid => {
             server.reports.doubt_key(&speaker.cluster_uid);
+            if let Some(invitation) = &speaker.invitation {
+                server.reports.store_wrong_key(minicluster, invitation);
+            }
             metrics.count_report("refused");
             StatusCode::FORBIDDEN.into_response()
         }
@@ -364,6 +367,10 @@ mod tests {
             let (status, work) = exchange(&server, request(key, invitation)).await;
             assert_eq!((status, work), (expected, Vec::new()), "{invitation:?}");
         }
+        let strangers = server.reports.invited("uid");
+        let strangers: Vec<_> = strangers.iter().filter(|it| it.uid.is_empty()).collect();
+        let [stranger] = strangers.as_slice() else { panic!("{strangers:?}") };
+        assert_eq!(stranger.refusal.as_ref().unwrap().0, flux_operator_api::Reason::WrongKey);
     }
 
     /// The gateway connects to any replica, and agents elsewhere cannot reach another one.

@@ -34,7 +34,7 @@ pub struct InvitedCluster {
     pub invitation: String,
     /// When it expires: one of the same name that expires at another time is another one.
     pub expires: String,
-    /// Uid of the cluster.
+    /// Uid of the cluster; empty if it has not proved that it has the invitation's key.
     pub uid: String,
     /// Its namespace and name.
     pub name: String,
@@ -131,7 +131,9 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
         let is_of = |it: &&InvitedCluster| {
             it.invitation == record.holder.name && it.expires == expires && it.asked >= since
         };
-        let asked = observed.invited.iter().filter(is_of);
+        let (strangers, asked): (Vec<_>, Vec<_>) =
+            observed.invited.iter().filter(is_of).partition(|it| it.uid.is_empty());
+        let asked = asked.into_iter();
         let is_recent = |time: Timestamp| observed.now < seconds_after(time, USER_SECONDS);
         // One that asks no more may not exist any more.
         let mut others = asked.clone().filter(|it| {
@@ -145,6 +147,8 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
         });
         let user = invitation.user.as_ref();
         let last = asked.clone().rfind(|it| user.is_some_and(|user| user.uid == it.uid));
+        // A stranger counts until the cluster that uses the invitation asks again.
+        let last = strangers.into_iter().chain(last).max_by_key(|it| it.asked);
         invitation.refusal = last.and_then(|it| it.refusal.as_ref()).and_then(lasting);
         if !is_used && let Some(other) = others.next() {
             invitation.user = Some(InvitationUser {

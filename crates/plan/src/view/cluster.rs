@@ -87,7 +87,7 @@ pub fn add_nodes(jobs: &mut InstanceJobs, minicluster: &MiniCluster, observed: &
     let is_simple = flux.and_then(|flux| flux.scheduler.as_ref()).is_some_and(|it| it.simple);
     // Agents look for a job that blocks others only where the scheduler does not skip it.
     let has_blocking = state.is_some_and(|state| state.blocking_job.is_some());
-    jobs.stops_at_blocked = is_simple || has_blocking;
+    jobs.stops_at_blocked |= is_simple || has_blocking;
 }
 
 /// A job that waits in an instance, as the JSON text that is shown.
@@ -118,7 +118,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         duration,
         estimate,
         held,
-        attributes,
+        attributes: attributes.into_iter().map(|(name, value)| (name, value.into())).collect(),
     };
     serde_json::to_string(&job).expect("the keys of its maps are strings")
 }

@@ -1,5 +1,6 @@
 //! Which cluster uses an invitation: the first that asks, as long as it may have brokers.
 
+use flux_operator_api::Reason;
 use serde_json::json;
 
 use crate::fixture::*;
@@ -126,4 +127,22 @@ fn who_asks_with_one_invitation_does_not_use_another() {
     lender.reconcile();
     assert_eq!(user(&lender), Some("one"));
     assert_eq!(lender.invited("b").user, None);
+}
+
+/// Somebody asks with a wrong key: the lease says so, until its user asks with the right one. Nobody
+/// gets the invitation by that.
+#[test]
+fn a_stranger_with_a_wrong_key_is_a_refusal_and_not_a_user() {
+    let mut lender = Lender::settled(&one_invitation());
+    let refusal =
+        |lender: &Lender| lender.invited("a").refusal.as_ref().map(|it| it.reason.clone());
+    lender.asked_by("");
+    let wrong = (Reason::WrongKey, "another key".to_owned());
+    lender.observed.invited[0].refusal = Some(wrong);
+    lender.settle();
+    assert_eq!((user(&lender), refusal(&lender).as_deref()), (None, Some("WrongKey")));
+    lender.at(5);
+    lender.asked_by("b");
+    lender.settle();
+    assert_eq!((user(&lender), refusal(&lender).as_deref()), (Some("b"), None));
 }

@@ -91,6 +91,10 @@ pub struct RankUse {
     /// The ranks that are drained; `None` if unknown. That is queried while jobs are pending.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drained: Option<IdSet>,
+    /// Whether the scheduler starts jobs strictly in order, as Flux's simple one does. That is queried
+    /// while jobs are pending.
+    #[serde(default)]
+    pub in_order: bool,
 }
 
 /// What the jobs of an instance are at one time.
@@ -184,8 +188,8 @@ impl RankUse {
     /// rank, unlike to use a busy or a drained one.
     #[must_use]
     pub fn bounded(self) -> RankUse {
-        let RankUse { busy, drained } = self;
-        RankUse { busy: bounded_set(busy), drained: drained.map(bounded_set) }
+        let RankUse { busy, drained, in_order } = self;
+        RankUse { busy: bounded_set(busy), drained: drained.map(bounded_set), in_order }
     }
 }
 
@@ -251,7 +255,7 @@ mod tests {
         let list = JobList {
             pending: (0..1000).map(|id| job(id, &"x".repeat(id as usize))).collect(),
             running: (0..1000).map(|id| running(1 << 60 | id, "0-3,700,702")).collect(),
-            ranks: Some(RankUse { busy: "0-702".parse().unwrap(), drained: None }),
+            ranks: Some(RankUse { busy: "0-702".parse().unwrap(), ..RankUse::default() }),
         };
         let pages = PendingPage::split(1, list.clone());
         let (mut offset, mut running_offset) = (0, 0);
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn sets_that_are_too_long_are_widened_and_fit_a_request() {
-        let ranks = RankUse { busy: sparse(5000), drained: Some(sparse(2000)) };
+        let ranks = RankUse { busy: sparse(5000), drained: Some(sparse(2000)), in_order: true };
         let large = RunningJob { id: 1, ranks: sparse(5000) };
         let list = JobList {
             pending: vec![job(1, &"x".repeat(7000)); 9],

@@ -4,7 +4,7 @@ use std::error::Error;
 
 /// An error with its causes, on one line. For an error from the API server, only the server's own
 /// message is used, without the client's description of the request.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
@@ -25,4 +25,17 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
         }
     }
     parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn the_api_server_is_quoted_without_the_clients_description() {
+        let status = Status::failure("pods is forbidden", "Forbidden").with_code(403);
+        let error = kube::Error::Api(status.boxed());
+        assert_eq!(chain(&error), "pods is forbidden");
+    }
 }
