@@ -132,17 +132,18 @@ pub(crate) enum Why<'a> {
     Suspended { policy: &'a str },
     NoTargetFits { policy: &'a str },
     TooLargeForTargets { amount: (u32, &'static str), most: u32 },
-    TargetFailed { target: &'a str, seconds: i64 },
+    TargetFailed { target: &'a str, seconds: i64, trouble: Option<&'a str> },
     LimitNodeHours { policy: &'a str, limit: i32 },
     LimitCost { policy: &'a str, limit: &'a str },
     LimitBursts { policy: &'a str, limit: usize },
     LimitNodes { policy: &'a str, missing: i32, left: i32 },
     TargetFull { target: &'a str, missing: i32, left: i32 },
+    BurstTooSmall { target: &'a str, missing: i32, most: i32 },
     NoRanks { target: &'a str, missing: u32, left: u32 },
     StartsSoon { target: &'a str, seconds: i64 },
     Stabilizing { seconds: i64 },
     Requested { target: &'a str },
-    WaitsForBurst { burst: &'a str },
+    WaitsForBurst { burst: &'a str, trouble: Option<&'a str> },
     StartsHere,
 }
 
@@ -184,7 +185,7 @@ impl Why<'_> {
             Why::LimitCost { .. } => AnswerReason::LimitCost,
             Why::LimitBursts { .. } => AnswerReason::LimitBursts,
             Why::LimitNodes { .. } => AnswerReason::LimitNodes,
-            Why::TargetFull { .. } => AnswerReason::TargetFull,
+            Why::TargetFull { .. } | Why::BurstTooSmall { .. } => AnswerReason::TargetFull,
             Why::NoRanks { .. } => AnswerReason::NoRanks,
             Why::StartsSoon { .. } => AnswerReason::StartsSoon,
             Why::Stabilizing { .. } => AnswerReason::Stabilizing,
@@ -198,7 +199,10 @@ impl Why<'_> {
 impl fmt::Display for Why<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Held => f.write_str("it is held: release it with flux job urgency JOBID default"),
+            Why::Held => f.write_str(
+                "it is held, or waits for another job: release it with flux job urgency JOBID default, \
+                 or see its dependencies with flux jobs",
+            ),
             Why::BlockedByJob { job } => write!(
                 f,
                 "{} ahead of it cannot start, and the scheduler starts jobs in order: more nodes \
@@ -206,14 +210,16 @@ impl fmt::Display for Why<'_> {
                 JobId::from(*job)
             ),
             Why::UnknownConstraint { error } => {
-                write!(f, "its constraint cannot be evaluated: {error}")
+                write!(f, "its constraint cannot be evaluated: {error}: submit it with another")
             }
             Why::TooLargeForTable { nodes, table_size } => write!(
                 f,
                 "needs {nodes} nodes, but the rank table has {table_size} ranks: request fewer, or \
                  create the MiniCluster with more"
             ),
-            Why::NoPolicy => f.write_str("no BurstPolicy selects the MiniCluster"),
+            Why::NoPolicy => f.write_str(
+                "no BurstPolicy selects the MiniCluster: give it the labels of one, or create one",
+            ),
             Why::PolicyRejected { policy, message } => {
                 write!(f, "BurstPolicy {policy:?} is not accepted: {message}")
             }
@@ -221,10 +227,13 @@ impl fmt::Display for Why<'_> {
                 write!(f, "has no attribute {attribute}: submit it with --setattr={attribute}")
             }
             Why::OtherUser { policy, user } => {
-                write!(f, "BurstPolicy {policy:?} does not serve user {user}")
+                write!(f, "BurstPolicy {policy:?} does not serve user {user}: add it to jobs.users")
             }
             Why::OtherQueue { policy, queue } => {
-                write!(f, "BurstPolicy {policy:?} does not serve queue {queue:?}")
+                write!(
+                    f,
+                    "BurstPolicy {policy:?} does not serve queue {queue:?}: add it to jobs.queues"
+                )
             }
             Why::TooSmall { policy, nodes, min } => write!(
                 f,
@@ -239,20 +248,28 @@ impl fmt::Display for Why<'_> {
             Why::TooYoung { seconds } => {
                 write!(f, "has not waited long enough: nodes may be requested in {seconds} s")
             }
-            Why::Suspended { policy } => write!(f, "BurstPolicy {policy:?} is suspended"),
+            Why::Suspended { policy } => {
+                write!(f, "BurstPolicy {policy:?} is suspended: set suspend to false")
+            }
             Why::NoTargetFits { policy } => write!(
                 f,
                 "no target of BurstPolicy {policy:?} has nodes with the cores, GPUs and property \
-                 that it needs"
+                 that it needs: request fewer of a node, or add a target with cores and gpus"
             ),
             Why::TooLargeForTargets { amount: (amount, unit), most } => write!(
                 f,
                 "needs {amount} {unit}, but there are at most {most} with the largest burst: request \
                  fewer, or raise the limits of the BurstPolicy"
             ),
-            Why::TargetFailed { target, seconds } => {
-                write!(f, "target {target:?} has failed, and is tried again in {seconds} s")
-            }
+            Why::TargetFailed { target, seconds, trouble: Some(trouble) } => write!(
+                f,
+                "target {target:?} has failed, and is tried again in {seconds} s: {trouble}"
+            ),
+            Why::TargetFailed { target, seconds, trouble: None } => write!(
+                f,
+                "the last burst to target {target:?} was of no use: its brokers did not join, or the \
+                 jobs that it was for still wait. It is tried again in {seconds} s"
+            ),
             Why::LimitNodeHours { policy, limit } => write!(
                 f,
                 "BurstPolicy {policy:?} has used its {limit} node-hours of this day: it waits until \
@@ -269,11 +286,27 @@ impl fmt::Display for Why<'_> {
                  back, or for nodes"
             ),
             Why::LimitNodes { policy, missing, left } => {
-                write!(f, "missing {missing} nodes, but BurstPolicy {policy:?} has {left} left")
+                write!(
+                    f,
+                    "missing {}, but BurstPolicy {policy:?} has {left} left: it waits \
+                     until others are given back, or raise limits.nodes",
+                    count(missing.unsigned_abs())
+                )
             }
             Why::TargetFull { target, missing, left } => {
-                write!(f, "missing {missing} nodes, but target {target:?} has {left} left")
+                write!(
+                    f,
+                    "missing {}, but target {target:?} has {left} left: it waits until \
+                     others are given back, or raise its maxNodes",
+                    count(missing.unsigned_abs())
+                )
             }
+            Why::BurstTooSmall { target, missing, most } => write!(
+                f,
+                "missing {}, but a burst to target {target:?} has at most {most}: \
+                 raise its scaling.maxNodes",
+                count(missing.unsigned_abs())
+            ),
             Why::NoRanks { target, missing, left } => write!(
                 f,
                 "a burst to target {target:?} needs {missing} ranks, but {left} can be leased: it \
@@ -287,8 +320,9 @@ impl fmt::Display for Why<'_> {
                 write!(f, "nodes are missing: they are requested in {seconds} s if they still are")
             }
             Why::Requested { target } => write!(f, "nodes of target {target:?} are requested"),
-            Why::WaitsForBurst { burst } => {
-                write!(f, "starts when the nodes of Burst {burst:?} are up")
+            Why::WaitsForBurst { burst, trouble } => {
+                write!(f, "starts when the nodes of Burst {burst:?} are up")?;
+                trouble.map_or(Ok(()), |trouble| write!(f, "; now {trouble}"))
             }
             Why::StartsHere => f.write_str("enough nodes are free: the scheduler can start it"),
         }
@@ -321,11 +355,15 @@ mod tests {
             ),
             (
                 Why::UnknownConstraint { error: &error },
-                "its constraint cannot be evaluated: operator \"near\" is not known",
+                "its constraint cannot be evaluated: operator \"near\" is not known: submit it with another",
             ),
             (
-                Why::TargetFailed { target: "gke", seconds: 60 },
-                "target \"gke\" has failed, and is tried again in 60 s",
+                Why::TargetFailed {
+                    target: "gke",
+                    seconds: 60,
+                    trouble: Some("OutOfCapacity: none"),
+                },
+                "target \"gke\" has failed, and is tried again in 60 s: OutOfCapacity: none",
             ),
         ];
         for (why, message) in cases {

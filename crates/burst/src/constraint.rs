@@ -49,8 +49,9 @@ const MAX_DEPTH: usize = 32;
 
 impl Constraint {
     /// Parses `attributes.system.constraints`.
-    pub(crate) fn parse(value: &Value) -> Result<Constraint, ConstraintError> {
-        parse(value, MAX_DEPTH)
+    pub(crate) fn parse(text: &str) -> Result<Constraint, ConstraintError> {
+        let value = serde_json::from_str(text);
+        parse(&value.map_err(|_| ConstraintError::Value("its JSON".into()))?, MAX_DEPTH)
     }
 
     /// Whether a node with a property matches, and, if they are known, a rank and name.
@@ -165,7 +166,7 @@ mod tests {
             (json!({"and": [{"ranks": ["3"]}, {"properties": ["home"]}]}), No, No),
         ];
         for (value, known, unknown) in cases {
-            let constraint = Constraint::parse(&value).unwrap();
+            let constraint = Constraint::parse(&value.to_string()).unwrap();
             assert_eq!(constraint.matches("spare", Some((3, "fs-spare-1"))), known, "{value}");
             assert_eq!(constraint.matches("spare", None), unknown, "{value}");
         }
@@ -182,12 +183,12 @@ mod tests {
             (json!({"and": [], "or": []}), "{\"and\":[],\"or\":[]} is not valid"),
         ];
         for (value, message) in cases {
-            assert_eq!(Constraint::parse(&value).unwrap_err().to_string(), message);
+            assert_eq!(Constraint::parse(&value.to_string()).unwrap_err().to_string(), message);
         }
         let mut deep = json!({});
         for _ in 0..MAX_DEPTH + 1 {
             deep = json!({"not": [deep]});
         }
-        assert!(Constraint::parse(&deep).is_err());
+        assert!(Constraint::parse(&deep.to_string()).is_err());
     }
 }

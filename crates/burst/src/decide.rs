@@ -1,10 +1,10 @@
 //! One decision about one instance.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flux_operator_api::burst::BurstTarget;
+use flux_operator_api::view::JsonText;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 
 use crate::answer::{Refusal, Why};
 use crate::constraint::{Constraint, ConstraintError};
@@ -32,7 +32,8 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     let constraints = Constraints::parse(jobs);
-    let requests = Requests::new(instance, policies, pools, now);
+    let failed = failed_targets(memory, pools, now);
+    let requests = Requests::new(instance, policies, pools, &failed, now);
     let actions = give_back(instance, policies, &requests.budgets, pools);
     let given_back: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
@@ -53,13 +54,16 @@ pub fn decide(
         largest_node,
         requests,
         supply,
+        failed,
         requeue_at,
     };
     let mut blocker = None;
     let mut outcomes = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let outcome = match blocker {
-            Some(blocker) if !job.is_held => Outcome::of(Why::BlockedByJob { job: blocker }),
+            Some(blocker) if !job.is_held && !run.is_too_large(job) => {
+                Outcome::of(Why::BlockedByJob { job: blocker })
+            }
             _ => run.consider(job, index),
         };
         let waits = matches!(outcome, Outcome::Refused { .. }) && !job.is_held;
@@ -96,10 +100,20 @@ struct Run<'a> {
     largest_node: (u32, u32),
     requests: Requests<'a>,
     supply: Supply<'a>,
+    failed: BTreeMap<(String, String), Timestamp>,
     requeue_at: Option<Timestamp>,
 }
 
 impl<'a> Run<'a> {
+    /// The least number of nodes that a job needs, whatever nodes it gets.
+    fn least_nodes(&self, job: &Job) -> u32 {
+        job.need().node_count(self.largest_node.0, self.largest_node.1)
+    }
+
+    fn is_too_large(&self, job: &Job) -> bool {
+        self.least_nodes(job) > self.instance.table_size
+    }
+
     fn consider(&mut self, job: &'a Job, index: usize) -> Outcome<'a> {
         if job.is_held {
             return Outcome::of(Why::Held);
@@ -109,9 +123,8 @@ impl<'a> Run<'a> {
             Err(error) => return Outcome::of(Why::UnknownConstraint { error }),
         };
         let need = job.need();
-        let (nodes, table_size) =
-            (need.node_count(self.largest_node.0, self.largest_node.1), self.instance.table_size);
-        if nodes > table_size {
+        if self.is_too_large(job) {
+            let (nodes, table_size) = (self.least_nodes(job), self.instance.table_size);
             return Outcome::of(Why::TooLargeForTable { nodes, table_size });
         }
         let (parts, rest) = self.supply.online(need, constraint);
@@ -216,7 +229,8 @@ impl<'a> Run<'a> {
         outcomes: Vec<Outcome<'a>>,
         mut actions: Vec<Action>,
     ) -> Decision {
-        let mut memory = Memory::default();
+        let failed = std::mem::take(&mut self.failed);
+        let mut memory = Memory { failed, ..Memory::default() };
         // For each policy: until when it waits with its requests.
         let mut stable_at = vec![None; self.policies.len()];
         for (number, plan) in self.supply.pools.iter().enumerate() {
@@ -281,7 +295,10 @@ impl<'a> Run<'a> {
                     (Some(until), _) if is_request => {
                         Why::Stabilizing { seconds: seconds_until(self.now, until) }
                     }
-                    (_, Some(burst)) if !is_request => Why::WaitsForBurst { burst },
+                    (_, Some(burst)) if !is_request => {
+                        let trouble = plan.pool.and_then(|pool| pool.trouble.as_deref());
+                        Why::WaitsForBurst { burst, trouble }
+                    }
                     _ => Why::Requested { target: &plan.target.name },
                 };
                 (why, plan.policy, burst)
@@ -306,16 +323,18 @@ struct Constraints {
 
 impl Constraints {
     fn parse(jobs: &[Job]) -> Constraints {
-        let mut known: HashMap<&Value, usize> = HashMap::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
         let mut parsed = Vec::new();
-        let mut position = |value| {
-            *known.entry(value).or_insert_with(|| {
-                parsed.push(Constraint::parse(value));
-                parsed.len() - 1
+        let texts = jobs.iter().map(|job| job.attributes.get("constraints").map(JsonText::as_str));
+        let of_jobs = texts
+            .map(|text| {
+                let text = text?;
+                Some(*known.entry(text).or_insert_with(|| {
+                    parsed.push(Constraint::parse(text));
+                    parsed.len() - 1
+                }))
             })
-        };
-        let of_jobs =
-            jobs.iter().map(|job| job.attributes.get("constraints").map(&mut position)).collect();
+            .collect();
         Constraints { parsed, of_jobs }
     }
 
@@ -325,11 +344,27 @@ impl Constraints {
     }
 }
 
+/// Targets that are not tried now, because their last burst was of no use.
+fn failed_targets(
+    memory: &Memory,
+    pools: &[Pool],
+    now: Timestamp,
+) -> BTreeMap<(String, String), Timestamp> {
+    let mut failed = memory.failed.clone();
+    for pool in pools {
+        if let (Some(policy), Some(until)) = (&pool.policy, pool.useless_until) {
+            failed.insert((policy.clone(), pool.target.name.clone()), until);
+        }
+    }
+    failed.retain(|_, until| *until > now);
+    failed
+}
+
 /// The most cores and GPUs of any node, for the least number of nodes that a job needs.
 fn largest_node(instance: &Instance, policies: &[PolicyState]) -> (u32, u32) {
     let online = instance.nodes.iter().map(|node| (node.cores, node.gpus));
     let targets = policies.iter().flat_map(|policy| &policy.spec.targets);
-    let all = online.chain(targets.map(|target| shape(target, instance)));
+    let all = online.chain(targets.map(|target| shape(target, "", instance)));
     all.fold((1, 1), |largest, node| (largest.0.max(node.0), largest.1.max(node.1)))
 }
 

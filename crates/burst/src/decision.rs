@@ -60,7 +60,7 @@ pub enum GiveBackReason {
 }
 
 /// What one decision leaves for the next. If it is lost, nodes have been missing since the next
-/// decision, and jobs may be placed on other bursts than before.
+/// decision, jobs may be placed on other bursts than before, and failed targets are tried again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Since when each policy has had nodes to request, by its name.
@@ -68,6 +68,9 @@ pub struct Memory {
     /// The burst for which each job waits. A job that has one does not get nodes that were requested
     /// for another.
     pub waits_for: BTreeMap<u64, NthPool>,
+    /// Targets whose last burst was of no use, by policy and target, and until when they are not tried
+    /// again.
+    pub failed: BTreeMap<(String, String), Timestamp>,
 }
 
 /// One of the bursts of a policy at a target, by its position in their order of creation: a burst

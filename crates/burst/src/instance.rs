@@ -13,9 +13,12 @@ pub struct Instance {
     pub nodes: Vec<Node>,
     /// How many ranks could be leased now, by their property.
     pub lendable: BTreeMap<String, u32>,
-    /// Cores of the lead's node: those of nodes of a target that sets none.
+    /// Cores and GPUs that the rank table has for ranks that can be leased, by their property. A broker
+    /// with more has no more for Flux.
+    pub shapes: BTreeMap<String, (u32, u32)>,
+    /// Cores of the lead's node: those of ranks of which the table says nothing else.
     pub lead_cores: u32,
-    /// GPUs of the lead's node: those of nodes of a target that sets none.
+    /// GPUs of the lead's node: the same.
     pub lead_gpus: u32,
     /// Whether the scheduler starts jobs behind one that cannot start: true for Fluxion with `easy`,
     /// `conservative` or `hybrid`, false for sched-simple.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::view::JsonText;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 
 /// A pending job.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Job {
     /// Its queue; empty if Flux has no named queues.
     pub queue: String,
     /// Its attributes below `attributes.system`, such as `burstable` and `constraints`.
-    pub attributes: BTreeMap<String, Value>,
+    pub attributes: BTreeMap<String, JsonText>,
     /// When the scheduler expects it to start, if it says so.
     pub estimate: Option<Timestamp>,
     /// Whether it is held: its urgency is 0, and it does not start whatever is free.

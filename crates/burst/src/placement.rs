@@ -171,8 +171,6 @@ pub(crate) fn take(classes: &mut [Class], part: Part) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::testing::instance;
 
@@ -225,7 +223,7 @@ mod tests {
     #[test]
     fn a_constraint_chooses_nodes_by_rank() {
         let (mut classes, instance) = ([class(4)], instance(4, 4));
-        let constraint = Constraint::parse(&json!({"ranks": ["1,3"]})).unwrap();
+        let constraint = Constraint::parse(r#"{"ranks": ["1,3"]}"#).unwrap();
         let need = Need::Nodes { count: 3, cores: 1, gpus: 0 };
         let (part, rest) = part(&instance, &classes, 0, need, &constraint).unwrap();
         assert_eq!(rest, Need::Nodes { count: 1, cores: 1, gpus: 0 });

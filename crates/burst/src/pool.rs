@@ -51,6 +51,10 @@ pub struct Pool {
     pub nodes: i32,
     /// What it is doing.
     pub state: PoolState,
+    /// What keeps its nodes from coming up, as reason and message, if that is not only time.
+    pub trouble: Option<String>,
+    /// Until when no other one is requested at its target: it is given back, and was of no use.
+    pub useless_until: Option<Timestamp>,
 }
 
 /// What a burst is doing.
@@ -58,6 +62,9 @@ pub struct Pool {
 pub enum PoolState {
     /// Its nodes are online or coming up.
     Active,
+    /// The nodes that it does not have yet are not expected any more. Those that are online are
+    /// available.
+    Stuck,
     /// It is given back: none of its nodes is available to jobs.
     GivingBack,
     /// Its target has failed. Nothing more is requested there until it is tried again; from then on
@@ -81,8 +88,11 @@ impl PolicyState {
         for burst in bursts.into_iter().filter(|burst| is_burst_of(policy, burst)) {
             let of_target = used.nodes_by_target.entry(burst.spec.target.name.clone());
             let of_target = of_target.or_default();
-            *of_target = of_target.saturating_add(burst.spec.nodes);
-            used.nodes = used.nodes.saturating_add(burst.spec.nodes);
+            // While it shrinks, it has more than it should.
+            let present = burst.status.as_ref().map_or(0, |status| status.counted_nodes);
+            let nodes = burst.spec.nodes.max(present);
+            *of_target = of_target.saturating_add(nodes);
+            used.nodes = used.nodes.saturating_add(nodes);
             used.bursts = used.bursts.saturating_add(1);
         }
         PolicyState { name: policy.name_any(), spec: policy.spec.clone(), rejected: None, used }
@@ -91,7 +101,7 @@ impl PolicyState {
 
 /// Whether a policy has created a Burst.
 pub fn is_burst_of(policy: &BurstPolicy, burst: &Burst) -> bool {
-    burst.namespace() == policy.namespace() && burst.policy() == Some(&policy.name_any())
+    burst.namespace() == policy.namespace() && burst.owning_policy() == Some(&policy.name_any())
 }
 
 impl Pool {
@@ -99,13 +109,17 @@ impl Pool {
     pub(crate) fn failed_until(&self, now: Timestamp) -> Option<Timestamp> {
         match self.state {
             PoolState::Failed { until } if now < until => Some(until),
-            PoolState::Failed { .. } | PoolState::Active | PoolState::GivingBack => None,
+            PoolState::Failed { .. }
+            | PoolState::Active
+            | PoolState::Stuck
+            | PoolState::GivingBack => None,
         }
     }
 
     /// Whether it gets nodes that it does not have yet.
     pub(crate) fn is_coming(&self, now: Timestamp) -> bool {
-        self.state != PoolState::GivingBack && self.failed_until(now).is_none()
+        let is_live = !matches!(self.state, PoolState::GivingBack | PoolState::Stuck);
+        is_live && self.failed_until(now).is_none()
     }
 
     /// Whether a policy has created it for a target.
@@ -122,14 +136,17 @@ impl Pool {
 /// The property of spare ranks, which targets get first.
 pub(crate) const SPARE: &str = "spare";
 
-/// Cores and GPUs of each node of a target.
-pub(crate) fn shape(target: &BurstTarget, instance: &Instance) -> (u32, u32) {
+/// Cores and GPUs of each node of a target. A broker that gets a rank has what the rank table says,
+/// whatever its node has.
+pub(crate) fn shape(target: &BurstTarget, property: &str, instance: &Instance) -> (u32, u32) {
     let cores = match u32::try_from(target.cores) {
         Ok(cores) if cores > 0 => cores,
         _ => instance.lead_cores,
     };
     let gpus = target.gpus.and_then(|gpus| u32::try_from(gpus).ok());
-    (cores, gpus.unwrap_or(instance.lead_gpus))
+    let gpus = gpus.unwrap_or(instance.lead_gpus);
+    let ranks = instance.shapes.get(property).copied().unwrap_or((cores, gpus));
+    (cores.min(ranks.0), gpus.min(ranks.1))
 }
 
 #[cfg(test)]

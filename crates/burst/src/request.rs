@@ -28,29 +28,43 @@ pub(crate) struct Demand<'a> {
     pub(crate) constraint: &'a Constraint,
 }
 
+/// A target that is not tried now.
+#[derive(Clone, Copy)]
+struct FailedTarget<'a> {
+    until: Timestamp,
+    trouble: Option<&'a str>,
+}
+
 /// Requests of all policies.
 pub(crate) struct Requests<'a> {
     instance: &'a Instance,
     policies: &'a [PolicyState],
     now: Timestamp,
     pub(crate) budgets: Vec<Budget>,
-    /// For each policy and target: until when it is not tried again.
-    failed_until: Vec<Vec<Option<Timestamp>>>,
+    /// For each policy and target: whether it is not tried now.
+    failed_until: Vec<Vec<Option<FailedTarget<'a>>>>,
     /// Ranks that no burst of this decision leases, by their property.
     lendable: BTreeMap<&'a str, u32>,
 }
 
 impl<'a> Requests<'a> {
-    /// No request so far.
+    /// No request so far. Targets in `given_up` are not tried until then.
     pub(crate) fn new(
         instance: &'a Instance,
         policies: &'a [PolicyState],
-        pools: &[Pool],
+        pools: &'a [Pool],
+        given_up: &BTreeMap<(String, String), Timestamp>,
         now: Timestamp,
     ) -> Requests<'a> {
         let failed = |policy: &PolicyState, target: &BurstTarget| {
             let of_target = pools.iter().filter(|pool| pool.is_of(&policy.name, &target.name));
-            of_target.filter_map(|pool| pool.failed_until(now)).max()
+            let given_up = given_up.get(&(policy.name.clone(), target.name.clone()));
+            let failed = of_target.filter_map(|pool| {
+                let trouble = pool.trouble.as_deref();
+                pool.failed_until(now).map(|until| FailedTarget { until, trouble })
+            });
+            let given_up = given_up.map(|until| FailedTarget { until: *until, trouble: None });
+            failed.chain(given_up).max_by_key(|it| it.until)
         };
         let failed_until = |policy: &PolicyState| {
             policy.spec.targets.iter().map(|target| failed(policy, target)).collect()
@@ -98,15 +112,12 @@ impl<'a> Requests<'a> {
         let now = self.now;
         let state = &self.policies[policy];
         let to = &state.spec.targets[target];
-        let (cores, gpus) = shape(to, self.instance);
-        if !demand.need.accepts(cores, gpus)
-            || self.properties(to, demand.constraint).next().is_none()
-        {
+        if properties(self.instance, to, demand).next().is_none() {
             return Err(Why::NoTargetFits { policy: &state.name }.into());
         }
-        if let Some(until) = self.failed_until[policy][target] {
+        if let Some(FailedTarget { until, trouble }) = self.failed_until[policy][target] {
             let seconds = seconds_until(now, until);
-            let why = Why::TargetFailed { target: &to.name, seconds };
+            let why = Why::TargetFailed { target: &to.name, seconds, trouble };
             return Err(Refusal { why, until: Some(until) });
         }
         if let Some(until) = starts_soon(state, to, demand.job, now) {
@@ -122,11 +133,14 @@ impl<'a> Requests<'a> {
         &self,
         supply: &Supply<'_>,
         policy: usize,
-        target: &BurstTarget,
+        target: &'a BurstTarget,
         demand: Demand<'_>,
     ) -> Result<(), Why<'a>> {
         let limit = target.max_nodes.min(self.policies[policy].spec.limits.nodes);
-        let per_node = demand.need.amount_per_node(shape(target, self.instance).0);
+        let per_node = properties(self.instance, target, demand)
+            .map(|property| demand.need.amount_per_node(shape(target, property, self.instance).0))
+            .max()
+            .unwrap_or_default();
         let amount = demand.need.amount();
         let sum = |amount: u32, nodes: i32| {
             let nodes = u32::try_from(nodes).unwrap_or_default();
@@ -182,8 +196,8 @@ impl<'a> Requests<'a> {
             let Some(missing) = supply.missing(index, demand.rest, demand.constraint) else {
                 continue;
             };
-            // A burst that exists has leased ranks for its largest size.
-            let leased = plan.pool.is_some() || plan.target.scaling.is_some();
+            let leased = plan.target.leases_largest_size()
+                && (plan.pool.is_some() || plan.target.scaling.is_some());
             let most = match (plan.pool, &plan.target.scaling) {
                 (Some(pool), None) => pool.nodes,
                 _ => largest(plan.target),
@@ -210,49 +224,49 @@ impl<'a> Requests<'a> {
         target: usize,
         demand: Demand<'_>,
     ) -> Result<usize, Why<'a>> {
-        let state = &self.policies[policy];
-        let to = &state.spec.targets[target];
-        let (cores, gpus) = shape(to, self.instance);
-        let missing = i32::try_from(demand.rest.node_count(cores, gpus)).unwrap_or(i32::MAX);
-        let nodes = missing.max(to.scaling.as_ref().map_or(1, |scaling| scaling.min_nodes));
-        self.budgets[policy].check_nodes(state, target, nodes)?;
-        if nodes > largest(to) {
-            return Err(Why::TargetFull { target: &to.name, missing: nodes, left: largest(to) });
-        }
-        self.budgets[policy].check_bursts(state)?;
-        let ranks = to.scaling.as_ref().map_or(nodes, |scaling| scaling.max_nodes).unsigned_abs();
-        let (mut property, mut most) = (None, 0);
-        for name in self.properties(to, demand.constraint) {
-            let left = self.left(name);
-            most = most.max(left);
-            if left >= ranks {
-                property = Some(name);
-                break;
+        let to = &self.policies[policy].spec.targets[target];
+        let mut nearest: Option<Refusal<'a>> = None;
+        for property in properties(self.instance, to, demand) {
+            let (cores, gpus) = shape(to, property, self.instance);
+            let missing = i32::try_from(demand.rest.node_count(cores, gpus)).unwrap_or(i32::MAX);
+            let nodes = missing.max(to.scaling.as_ref().map_or(1, |scaling| scaling.min_nodes));
+            match self.check_new(policy, target, property, nodes) {
+                Ok(ranks) => {
+                    self.lease(property, ranks);
+                    self.budgets[policy].spend(target, nodes, true);
+                    let pool = supply.add_new(self.policies, policy, to, property);
+                    supply.grow(pool, nodes);
+                    return Ok(pool);
+                }
+                Err(why) => nearest = Some(nearer(nearest, why.into())),
             }
         }
-        let Some(property) = property else {
-            return Err(Why::NoRanks { target: &to.name, missing: ranks, left: most });
-        };
-        self.lease(property, ranks);
-        self.budgets[policy].spend(target, nodes, true);
-        let pool = supply.add_new(self.policies, policy, to, property);
-        supply.grow(pool, nodes);
-        Ok(pool)
+        let policy = self.policies[policy].name.as_str();
+        Err(nearest.map_or(Why::NoTargetFits { policy }, |refusal| refusal.why))
     }
 
-    /// Properties of ranks that a target's brokers may get and that match a constraint: of one lease
-    /// all ranks have the same.
-    fn properties(
+    /// How many ranks a new burst of so many nodes would lease, or why it cannot be created.
+    fn check_new(
         &self,
-        target: &'a BurstTarget,
-        constraint: &Constraint,
-    ) -> impl Iterator<Item = &'a str> {
-        let named = Some(target.ranks.as_str()).filter(|name| !name.is_empty());
-        let others =
-            self.instance.lendable.keys().map(String::as_str).filter(|name| *name != SPARE);
-        let any = named.is_none().then(|| std::iter::once(SPARE).chain(others));
-        let all = named.into_iter().chain(any.into_iter().flatten());
-        all.filter(|name| constraint.matches(name, None) == Match::Yes)
+        policy: usize,
+        target: usize,
+        property: &str,
+        nodes: i32,
+    ) -> Result<u32, Why<'a>> {
+        let state = &self.policies[policy];
+        let to = &state.spec.targets[target];
+        self.budgets[policy].check_nodes(state, target, nodes)?;
+        if nodes > largest(to) {
+            return Err(Why::BurstTooSmall { target: &to.name, missing: nodes, most: largest(to) });
+        }
+        self.budgets[policy].check_bursts(state)?;
+        let largest_size = to.scaling.as_ref().filter(|_| to.leases_largest_size());
+        let ranks = largest_size.map_or(nodes, |scaling| scaling.max_nodes).unsigned_abs();
+        let left = self.left(property);
+        match left >= ranks {
+            true => Ok(ranks),
+            false => Err(Why::NoRanks { target: &to.name, missing: ranks, left }),
+        }
     }
 
     fn left(&self, property: &str) -> u32 {
@@ -264,6 +278,22 @@ impl<'a> Requests<'a> {
             *left -= ranks;
         }
     }
+}
+
+/// Properties of ranks that a target's brokers may get and that are of use for a job: of one lease all
+/// ranks have the same.
+fn properties<'a>(
+    instance: &'a Instance,
+    target: &'a BurstTarget,
+    demand: Demand<'_>,
+) -> impl Iterator<Item = &'a str> {
+    let named = Some(target.ranks.as_str()).filter(|name| !name.is_empty());
+    let others = instance.lendable.keys().map(String::as_str).filter(|name| *name != SPARE);
+    let any = named.is_none().then(|| std::iter::once(SPARE).chain(others));
+    named.into_iter().chain(any.into_iter().flatten()).filter(move |name| {
+        let (cores, gpus) = shape(target, name, instance);
+        demand.need.accepts(cores, gpus) && demand.constraint.matches(name, None) == Match::Yes
+    })
 }
 
 /// Until when a job is expected to start before nodes of a target would be up, if it is. An estimate

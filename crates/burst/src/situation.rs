@@ -1,14 +1,21 @@
 //! The situation of a MiniCluster, from objects and from what the operator shows of its instance.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use flux_operator_api::reason::AnyReason;
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
-use flux_operator_api::{Burst, MiniCluster};
-use flux_operator_flux::{HostList, IdSet, RankList};
+use flux_operator_api::{Burst, BurstStatus, MiniCluster};
+use flux_operator_flux::{HostList, IdSet, JobId, RankList};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::time::seconds_after;
 use crate::{Instance, Job, Node, Pool, PoolMember, PoolState};
+
+/// How long a target is not tried again after a Burst whose brokers did not join, and after one for whose
+/// jobs its nodes were not enough, in seconds.
+const NOT_JOINED_SECONDS: i64 = 600;
+const UNUSED_SECONDS: i64 = 120;
 
 /// What a decision is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +54,10 @@ impl Situation {
         let ranks = |text: Option<&String>| -> IdSet {
             text.and_then(|text| text.parse().ok()).unwrap_or_default()
         };
-        let online = ranks(shown.online.as_ref());
+        // What agents report is not believed beyond the rank table.
+        let table: Vec<IdSet> = shown.slots.iter().map(|slots| ranks(Some(&slots.ranks))).collect();
+        let table = IdSet::union_all(&table);
+        let online = ranks(shown.online.as_ref()).intersection(&table);
         let taken = ranks(shown.busy.as_ref()).union(&ranks(shown.drained.as_ref()));
         let free = online.difference(&taken);
         idle.note(&free, now);
@@ -63,26 +73,27 @@ impl Situation {
                     rank,
                     host,
                     property: property(slots).to_owned(),
-                    cores: if slots.cores > 0 { slots.cores } else { shown.lead_cores },
-                    gpus: slots.gpus.unwrap_or(shown.lead_gpus),
+                    cores: shape(slots, shown).0,
+                    gpus: shape(slots, shown).1,
                     is_free: free.contains(rank),
                     idle_since: idle.0.get(&rank).copied(),
                     member: members.get(&rank).cloned(),
                 });
             }
         }
-        let all = shown.slots.iter().map(|slots| ranks(Some(&slots.ranks)).len()).sum::<u64>();
         let instance = Instance {
             name: cluster.name_any(),
             nodes,
             lendable: lendable(cluster, &shown.slots, bursts, &online),
+            shapes: shapes(shown),
             lead_cores: shown.lead_cores,
             lead_gpus: shown.lead_gpus,
             skips_blocked: !shown.stops_at_blocked,
-            table_size: u32::try_from(all).unwrap_or(u32::MAX),
+            table_size: u32::try_from(table.len()).unwrap_or(u32::MAX),
         };
-        let pools = bursts.iter().map(|burst| pool(burst)).collect();
-        let jobs = shown.items.iter().map(job).collect();
+        let jobs: Vec<Job> = shown.items.iter().map(job).collect();
+        let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
+        let pools = bursts.iter().map(|burst| pool(burst, &waiting, now)).collect();
         Situation { instance, pools, jobs }
     }
 }
@@ -94,6 +105,24 @@ fn property(slots: &SlotRange) -> &str {
         "Spare" => "spare",
         _ => &slots.pool,
     }
+}
+
+/// Cores and GPUs of each rank of a range.
+fn shape(slots: &SlotRange, shown: &InstanceJobs) -> (u32, u32) {
+    let cores = if slots.cores > 0 { slots.cores } else { shown.lead_cores };
+    (cores, slots.gpus.unwrap_or(shown.lead_gpus))
+}
+
+/// Cores and GPUs of ranks by property; of different ones with the same property, the least.
+fn shapes(shown: &InstanceJobs) -> BTreeMap<String, (u32, u32)> {
+    let mut shapes = BTreeMap::new();
+    for slots in &shown.slots {
+        let (cores, gpus) = shape(slots, shown);
+        let least: &mut (u32, u32) =
+            shapes.entry(property(slots).to_owned()).or_insert((cores, gpus));
+        *least = (least.0.min(cores), least.1.min(gpus));
+    }
+    shapes
 }
 
 /// How many ranks could be leased now, by property: those that are neither leased nor online. Of the
@@ -125,21 +154,23 @@ fn lendable(
         let ranks = burst.spec.target.ranks.as_str();
         let property = if ranks.is_empty() { "spare" } else { ranks };
         if let Some(count) = free.get_mut(property) {
-            let wanted = u32::try_from(burst.spec.max_nodes()).unwrap_or_default();
+            let wanted = u32::try_from(burst.spec.leased_ranks()).unwrap_or_default();
             *count = count.saturating_sub(wanted);
         }
     }
     free
 }
 
-/// Which rank belongs to which pod of which Burst.
+/// Which rank belongs to which pod of which Burst. A joiner that shrinks has a second lease, of the
+/// ranks that leave: they are those of its last pods.
 fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember> {
     let mut members = BTreeMap::new();
-    for lease in cluster.status.iter().flat_map(|status| &status.leases) {
-        let is_of =
-            |burst: &&&Burst| burst.status.as_ref().is_some_and(|it| it.object_name == lease.name);
-        let Some(burst) = bursts.iter().find(is_of) else { continue };
-        let ranks: RankList = lease.rank_list();
+    for burst in bursts {
+        let Some(name) = burst.status.as_ref().map(|it| &it.object_name) else { continue };
+        let leases = cluster.status.iter().flat_map(|status| &status.leases);
+        let ranks = leases
+            .filter(|lease| lease.name == *name)
+            .fold(RankList::default(), |all, lease| all.followed_by(&lease.rank_list()));
         for (rank, pod) in ranks.iter().zip(0..) {
             members.insert(rank, PoolMember { burst: burst.name_any(), pod });
         }
@@ -147,21 +178,59 @@ fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember
     members
 }
 
-fn pool(burst: &Burst) -> Pool {
+fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
     let status = burst.status.clone().unwrap_or_default();
     let retry_at = status.retry_at.parse::<Timestamp>().ok();
     let state = match (burst.metadata.deletion_timestamp.is_some(), retry_at) {
         (true, _) => PoolState::GivingBack,
         (false, Some(until)) if status.online == 0 => PoolState::Failed { until },
+        (false, _) if is_stuck(burst, &status, now) => PoolState::Stuck,
         (false, _) => PoolState::Active,
     };
     Pool {
         name: burst.name_any(),
-        policy: burst.policy().map(ToOwned::to_owned),
+        policy: burst.owning_policy().map(ToOwned::to_owned),
         target: burst.spec.target.clone(),
         nodes: burst.spec.nodes,
         state,
+        trouble: trouble(&status),
+        useless_until: useless_until(burst, &status, waiting),
     }
+}
+
+/// Whether nodes that a Burst does not have yet are not expected any more: its MiniCluster has to be
+/// changed first, or they have had their time.
+fn is_stuck(burst: &Burst, status: &BurstStatus, now: Timestamp) -> bool {
+    let mut conditions = status.conditions.iter();
+    let is_blocked = conditions
+        .any(|it| it.type_ == "Prepared" && it.status == "False" && it.reason == "NotExposed");
+    let is_complete = status.online >= burst.spec.nodes;
+    let joined = status.conditions.iter().find(|it| it.type_ == "Joined" && it.status == "False");
+    let since = joined.map_or_else(|| burst.created(), |it| it.last_transition_time.0);
+    is_blocked || (!is_complete && now >= seconds_after(since, burst.spec.target.join_seconds()))
+}
+
+/// What keeps the nodes of a Burst from coming up.
+fn trouble(status: &BurstStatus) -> Option<String> {
+    let first = status.conditions.iter().find(|it| it.status == "False")?;
+    let is_progress = match AnyReason::read(&first.reason) {
+        AnyReason::Known(reason) => reason.is_progress(),
+        _ => false,
+    };
+    (!is_progress && first.type_ != "GivingBack")
+        .then(|| format!("{}: {}", first.reason, first.message))
+}
+
+/// Until when a target is not tried again after a Burst that was of no use: otherwise the next one would
+/// follow at once, for the same job.
+fn useless_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> Option<Timestamp> {
+    let since = status.giving_back_since.parse().ok()?;
+    if status.online == 0 && status.joined_at.is_empty() {
+        return Some(seconds_after(since, NOT_JOINED_SECONDS));
+    }
+    let mut jobs = burst.spec.jobs.iter().filter_map(|id| id.parse::<JobId>().ok());
+    let still_wait = jobs.any(|id| waiting.contains(&id.number()));
+    still_wait.then(|| seconds_after(since, UNUSED_SECONDS))
 }
 
 fn job(shown: &InstanceJob) -> Job {
@@ -181,5 +250,137 @@ fn job(shown: &InstanceJob) -> Job {
         attributes: shown.attributes.clone(),
         estimate: shown.estimate.map(time),
         is_held: shown.held,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flux_operator_testkit::{merge, smallest_minicluster};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::at;
+
+    fn cluster(status: Value) -> MiniCluster {
+        let mut manifest = smallest_minicluster("fs");
+        merge(&mut manifest, &json!({ "spec": { "size": 2 }, "status": status }));
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn lease(name: &str, ranks: &str) -> Value {
+        json!({ "name": name, "ranks": ranks, "holder": name, "namespace": "", "table": "",
+            "since": "", "state": "Active" })
+    }
+
+    fn burst(patch: Value) -> Burst {
+        let mut burst = json!({
+            "apiVersion": "flux-framework.org/v1alpha2", "kind": "Burst",
+            "metadata": { "name": "b", "creationTimestamp": at(0).to_string() },
+            "spec": { "cluster": "fs", "nodes": 2,
+                "target": { "name": "t", "maxNodes": 4, "startupSeconds": 100, "cluster": {} } },
+            "status": { "objectName": "burst-1", "online": 2 },
+        });
+        merge(&mut burst, &patch);
+        serde_json::from_value(burst).unwrap()
+    }
+
+    /// Two own ranks, and four spare ones with fewer cores.
+    fn shown() -> InstanceJobs {
+        let slots = |owner: &str, ranks: &str, hosts: &str, cores| SlotRange {
+            owner: owner.into(),
+            ranks: ranks.into(),
+            hosts: hosts.into(),
+            cores,
+            ..SlotRange::default()
+        };
+        InstanceJobs {
+            listed: true,
+            online: Some("0-3".into()),
+            slots: vec![slots("Job", "0-1", "fs-[0-1]", 0), slots("Spare", "2-5", "fs-[2-5]", 4)],
+            lead_cores: 8,
+            ..InstanceJobs::default()
+        }
+    }
+
+    fn situation(shown: &InstanceJobs, cluster: &MiniCluster, bursts: &[&Burst]) -> Situation {
+        Situation::of(cluster, shown, bursts, &mut IdleRanks::default(), at(1000))
+    }
+
+    /// Whoever has a cluster's key can report any ranks.
+    #[test]
+    fn ranks_beyond_the_table_are_not_believed() {
+        let all = Some("0-4294967295".to_owned());
+        let shown = InstanceJobs { online: all.clone(), busy: Some("0".into()), ..shown() };
+        let Situation { instance, .. } = situation(&shown, &cluster(json!({})), &[]);
+        assert_eq!((instance.nodes.len(), instance.table_size), (6, 6));
+        assert_eq!(instance.nodes.iter().filter(|node| node.is_free).count(), 5);
+        let shown = InstanceJobs { drained: all, ..shown };
+        let Situation { instance, .. } = situation(&shown, &cluster(json!({})), &[]);
+        assert!(instance.nodes.iter().all(|node| !node.is_free), "a drained node is not free");
+    }
+
+    #[test]
+    fn nodes_have_the_cores_of_the_rank_table() {
+        let Situation { instance, .. } = situation(&shown(), &cluster(json!({})), &[]);
+        let cores: Vec<u32> = instance.nodes.iter().map(|node| node.cores).collect();
+        assert_eq!(cores, [8, 8, 4, 4]);
+        assert_eq!(instance.shapes["spare"], (4, 0));
+        assert_eq!(instance.lendable, [("home".into(), 0), ("spare".into(), 2)].into());
+    }
+
+    /// The ranks that leave are those of the last pods.
+    #[test]
+    fn a_joiner_that_shrinks_has_two_leases() {
+        let leases = json!({ "leases": [lease("burst-1", "2"), lease("burst-1", "3")] });
+        let burst = burst(json!({}));
+        let Situation { instance, .. } = situation(&shown(), &cluster(leases), &[&burst]);
+        let pods: Vec<_> =
+            instance.nodes.iter().map(|it| it.member.as_ref().map(|it| it.pod)).collect();
+        assert_eq!(pods, [None, None, Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn nodes_that_are_late_are_not_waited_for() {
+        let joined = |status: &str, seconds| {
+            json!([{ "type": "Joined", "status": status, "reason": "OutOfCapacity", "message": "m",
+                "lastTransitionTime": at(seconds).to_string() }])
+        };
+        let blocked = json!([{ "type": "Prepared", "status": "False", "reason": "NotExposed",
+            "message": "m", "lastTransitionTime": at(999).to_string() }]);
+        let cases = [
+            (json!({ "online": 2 }), PoolState::Active),
+            // 3 x 100 s + 300 s after the last time when all had joined.
+            (json!({ "online": 1, "conditions": joined("False", 500) }), PoolState::Active),
+            (json!({ "online": 1, "conditions": joined("False", 300) }), PoolState::Stuck),
+            (json!({ "online": 0, "conditions": blocked }), PoolState::Stuck),
+            (
+                json!({ "online": 0, "retryAt": at(1060).to_string() }),
+                PoolState::Failed { until: at(1060) },
+            ),
+        ];
+        for (status, state) in cases {
+            let burst = burst(json!({ "status": status }));
+            let Situation { pools, .. } = situation(&shown(), &cluster(json!({})), &[&burst]);
+            assert_eq!(pools[0].state, state, "{status}");
+        }
+        let burst = burst(json!({ "status": { "conditions": joined("False", 500) } }));
+        let Situation { pools, .. } = situation(&shown(), &cluster(json!({})), &[&burst]);
+        assert_eq!(pools[0].trouble.as_deref(), Some("OutOfCapacity: m"));
+    }
+
+    #[test]
+    fn a_burst_that_was_of_no_use_is_not_followed_by_another() {
+        let since = at(900).to_string();
+        let cases = [
+            (json!({ "online": 0 }), "f1", Some(at(900 + NOT_JOINED_SECONDS))),
+            (json!({ "online": 0, "joinedAt": since }), "f1", None),
+            (json!({ "online": 0, "joinedAt": since }), "f3", Some(at(900 + UNUSED_SECONDS))),
+        ];
+        for (mut status, job, until) in cases {
+            status["givingBackSince"] = since.clone().into();
+            let burst = burst(json!({ "status": status, "spec": { "jobs": [job] } }));
+            let waiting = HashSet::from([2]);
+            assert_eq!(pool(&burst, &waiting, at(1000)).useless_until, until, "{status} {job}");
+        }
     }
 }

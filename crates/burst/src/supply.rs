@@ -159,7 +159,7 @@ impl<'a> Supply<'a> {
         };
         plan.position = self.pools.iter().filter(is_same).count();
         plan.class = self.classes.len();
-        let (cores, gpus) = shape(plan.target, self.instance);
+        let (cores, gpus) = shape(plan.target, property, self.instance);
         let (property, pool) = (property.into(), Some(self.pools.len()));
         self.classes.push(Class { property, cores, gpus, pool, ..Class::default() });
         self.pools.push(plan);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use flux_operator_api::BurstPolicySpec;
 use flux_operator_api::burst::{BurstLimits, BurstTarget, BurstWhen, JobSelection, Scaling};
 use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
 
 use crate::{Instance, Job, Node, PolicyState, Pool, PoolMember, PoolState};
 
@@ -24,7 +25,7 @@ pub(crate) fn job(id: u64) -> Job {
         submitted: at(0),
         user: 1000,
         queue: String::new(),
-        attributes: BTreeMap::from([("burstable".into(), 1.into())]),
+        attributes: BTreeMap::from([("burstable".into(), json!(1).into())]),
         estimate: None,
         is_held: false,
     }
@@ -49,6 +50,7 @@ pub(crate) fn instance(size: u32, free: u32) -> Instance {
         name: "fs".into(),
         nodes: (0..size).map(node).collect(),
         lendable: BTreeMap::from([("spare".into(), 16)]),
+        shapes: BTreeMap::new(),
         lead_cores: 4,
         lead_gpus: 0,
         skips_blocked: true,
@@ -81,7 +83,15 @@ pub(crate) fn policy(name: &str, target: BurstTarget) -> PolicyState {
 /// A burst of a policy.
 pub(crate) fn pool(name: &str, policy: &str, target: BurstTarget, nodes: i32) -> Pool {
     let policy = Some(policy.into());
-    Pool { name: name.into(), policy, target, nodes, state: PoolState::Active }
+    Pool {
+        name: name.into(),
+        policy,
+        target,
+        nodes,
+        state: PoolState::Active,
+        trouble: None,
+        useless_until: None,
+    }
 }
 
 /// A node of a burst that has been free since a time; busy if there is none.

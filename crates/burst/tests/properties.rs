@@ -66,6 +66,8 @@ impl World {
                         target: (**target).clone(),
                         nodes: *nodes,
                         state: PoolState::Active,
+                        trouble: None,
+                        useless_until: None,
                     });
                 }
                 Action::Resize { burst, nodes } => {
@@ -115,10 +117,10 @@ fn job() -> impl Strategy<Value = Job> {
         let (is_burstable, estimate, held, submitted) = other;
         let mut attributes = BTreeMap::new();
         if is_burstable {
-            attributes.insert("burstable".into(), json!(1));
+            attributes.insert("burstable".into(), json!(1).into());
         }
         if let Some(constraint) = constraint {
-            attributes.insert("constraints".into(), constraint);
+            attributes.insert("constraints".into(), constraint.into());
         }
         let estimate = estimate.map(at);
         let submitted = at(submitted);
@@ -202,6 +204,7 @@ fn world() -> impl Strategy<Value = World> {
             instance: Instance {
                 name: "fs".into(),
                 lendable: BTreeMap::from([("spare".into(), spare), ("cloud".into(), cloud)]),
+                shapes: BTreeMap::new(),
                 lead_cores: 4,
                 lead_gpus: 0,
                 skips_blocked,
@@ -284,7 +287,15 @@ fn add_pool(world: &mut World, seed: PoolSeed) {
         2 => PoolState::Failed { until: at(990) },
         _ => PoolState::Active,
     };
-    world.pools.push(Pool { name, policy: Some(policy.name.clone()), target, nodes, state });
+    world.pools.push(Pool {
+        name,
+        policy: Some(policy.name.clone()),
+        target,
+        nodes,
+        state,
+        trouble: None,
+        useless_until: None,
+    });
 }
 
 proptest! {
@@ -404,6 +415,7 @@ proptest! {
             instance: Instance {
                 nodes: (0..free).map(node).collect(),
                 lendable: BTreeMap::from([("spare".into(), 64)]),
+                shapes: BTreeMap::new(),
                 lead_cores: 4,
                 skips_blocked: true,
                 table_size: 100,

@@ -1,5 +1,6 @@
 //! `spec` of a Burst.
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
@@ -73,13 +74,13 @@ use crate::unset::is_unset;
 )]
 pub struct BurstSpec {
     /// The MiniCluster of the same namespace whose instance its brokers join.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub cluster: String,
 
     /// The policy that has created it. Empty: a user has, and it is not given back before its
     /// lifetime ends unless idleSeconds is set.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 253))]
+    #[schemars(length(max = 253), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub policy: String,
 
     /// Where its brokers run.
@@ -112,7 +113,7 @@ pub struct BurstSpec {
 
 impl Burst {
     /// The policy that has created it; `None` if a user has, even if that one names a policy.
-    pub fn policy(&self) -> Option<&str> {
+    pub fn owning_policy(&self) -> Option<&str> {
         let mut owners = self.metadata.owner_references.iter().flatten();
         let is_owned =
             owners.any(|owner| owner.kind == "BurstPolicy" && owner.name == self.spec.policy);
@@ -120,10 +121,28 @@ impl Burst {
     }
 }
 
+impl Burst {
+    /// When it was created.
+    pub fn created(&self) -> Timestamp {
+        self.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+    }
+
+    /// Until when its brokers should have joined. Then nobody waits for them any more.
+    pub fn join_deadline(&self) -> Timestamp {
+        let seconds = SignedDuration::from_secs(self.spec.target.join_seconds());
+        self.created().saturating_add(seconds).unwrap_or(Timestamp::MAX)
+    }
+}
+
 impl BurstSpec {
-    /// How many ranks are leased for it: those for its largest size.
+    /// Its largest size.
     pub fn max_nodes(&self) -> i32 {
         self.target.scaling.as_ref().map_or(self.nodes, |scaling| scaling.max_nodes)
+    }
+
+    /// How many ranks are leased for it.
+    pub fn leased_ranks(&self) -> i32 {
+        if self.target.leases_largest_size() { self.max_nodes() } else { self.nodes }
     }
 
     /// How long it may exist.

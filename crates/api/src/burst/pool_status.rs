@@ -36,6 +36,10 @@ pub struct BurstStatus {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub object_name: String,
 
+    /// Record: a hash of the server and the namespace where its objects are.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub place: String,
+
     /// Record: uid of the MiniCluster that it was started for.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub cluster_uid: String,
@@ -63,6 +67,10 @@ pub struct BurstStatus {
     /// Cost by the target's price, with two decimals.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub cost: String,
+
+    /// Record: when one of its nodes had joined for the first time.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub joined_at: String,
 
     /// Record: since when no job has run on its nodes.
     #[serde(default, skip_serializing_if = "is_unset")]

@@ -98,7 +98,8 @@ pub struct Scaling {
     #[schemars(range(min = 1, max = 1024))]
     pub min_nodes: i32,
 
-    /// The size up to which it grows. As many ranks are leased when it is created.
+    /// The size up to which it grows. At another Kubernetes cluster, as many ranks are leased when it
+    /// is created.
     #[schemars(range(min = 1, max = 1024))]
     pub max_nodes: i32,
 }
@@ -138,12 +139,12 @@ pub struct TargetPods {
 pub struct ClusterTarget {}
 
 /// Another Kubernetes cluster, by a kubeconfig in a Secret of the policy's namespace.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigTarget {
     /// Name of the Secret. Its kubeconfig has a token, or a certificate and key, as text: one with
     /// `exec`, `auth-provider` or paths of files is refused.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub secret: String,
 
     /// The key of the Secret. Unset: kubeconfig.
@@ -194,6 +195,10 @@ pub enum TargetKind<'a> {
     Mock(&'a MockTarget),
 }
 
+/// How long brokers may take to join, as a multiple of the target's usual time and in seconds beyond it.
+const JOIN_FACTOR: i64 = 3;
+const JOIN_MARGIN: i64 = 300;
+
 impl BurstTarget {
     /// Its kind. The schema requires exactly one; without any, it is a mock that is unreachable.
     pub fn kind(&self) -> TargetKind<'_> {
@@ -206,9 +211,20 @@ impl BurstTarget {
         }
     }
 
+    /// Whether ranks for the largest size of a burst are leased when it is created. A joiner leases
+    /// those of its present size instead.
+    pub fn leases_largest_size(&self) -> bool {
+        !matches!(self.kind(), TargetKind::Cluster)
+    }
+
     /// How long its nodes take to come up.
     pub fn startup_seconds(&self) -> i64 {
         i64::from(self.startup_seconds.unwrap_or(60))
+    }
+
+    /// How long its brokers may take to join.
+    pub fn join_seconds(&self) -> i64 {
+        self.startup_seconds().saturating_mul(JOIN_FACTOR).saturating_add(JOIN_MARGIN)
     }
 
     /// The price of a node for an hour; 0 if it has none.

@@ -203,7 +203,7 @@ reasons! {
         "Check that the nodes of this cluster reach them. The port of an invitation that was revoked or has expired is closed: ask for another.";
     WrongKey: NeedsUser, [Joining, Readiness],
         "The lender does not accept the key in the Secret of the invitation.",
-        "Apply the whole file of the invitation again, or ask for another.";
+        "Apply the whole file of the invitation again, or ask for another. Of a Burst: delete it, and request another.";
     InvitationUsed: NeedsUser, [Joining, Readiness],
         "Another MiniCluster uses the invitation.",
         "Delete one of the two, or ask for another invitation.";
@@ -421,6 +421,12 @@ reasons! {
     TargetReachable: Progress, [Bursting],
         "The target responds.",
         "Nothing.";
+    NoClusters: Progress, [Bursting],
+        "The selector of the policy matches no MiniCluster of its namespace.",
+        "Nothing, if one is created later. Otherwise correct the selector, or add the labels to the MiniCluster.";
+    TargetChanged: NeedsUser, [Bursting],
+        "The kubeconfig of the target names another server or namespace than when the Burst was started.",
+        "Write the former server and namespace into the Secret again. For the new ones, add a target with a Secret of its own.";
     TargetUnreachable: Retried, [Bursting],
         "The target does not respond. It is tried again, less and less often.",
         "Check the address in the kubeconfig, and the network between the two clusters.";
@@ -434,8 +440,8 @@ reasons! {
         "The target does not accept the credentials, or they do not allow what is needed there.",
         "Replace the kubeconfig in the Secret, or give its account the rights that the message names.";
     KubeconfigRefused: NeedsUser, [Bursting],
-        "The kubeconfig would run a program or read a file of the controller.",
-        "Write a kubeconfig with a token, or with certificate and key as data.";
+        "The kubeconfig would run a program or read a file of the controller, send credentials in the clear, or is not complete.",
+        "Write a kubeconfig with an https server, a current-context, and a token, or certificate and key as data.";
     NamespaceNotListed: NeedsUser, [Bursting],
         "The administrator has not allowed the burst controller to serve this namespace.",
         "Ask the administrator to add it to `--burst-namespace` of `flux-operator manifests`.";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{at, instance, job, member, nodes, policy, pool, scaling, target};
@@ -34,7 +34,7 @@ fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
 }
 
 fn with(mut job: Job, key: &str, value: Value) -> Job {
-    job.attributes.insert(key.into(), value);
+    job.attributes.insert(key.into(), value.into());
     job
 }
 
@@ -303,6 +303,79 @@ fn a_target_that_has_failed_is_skipped_until_it_is_tried_again() {
 }
 
 #[test]
+fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
+    let policies = [policy("p", target("a"))];
+    let jobs = [nodes(1, 2)];
+    let mut useless = pool("x", "p", target("a"), 2);
+    (useless.state, useless.useless_until) = (PoolState::GivingBack, Some(at(700)));
+    let decision = decided(&instance(2, 0), &policies, &[useless], &jobs);
+    assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
+    // It is remembered when the burst no longer exists.
+    let at_time = |memory, time| decide(&instance(2, 0), &policies, &[], &jobs, memory, at(time));
+    let next = at_time(&decision.memory, 699);
+    assert_eq!(
+        (reasons(&next), next.requeue_at),
+        (vec![AnswerReason::TargetFailed], Some(at(700)))
+    );
+    let next = at_time(&next.memory, 700);
+    assert_eq!((reasons(&next), next.memory.failed.len()), (vec![AnswerReason::Requested], 0));
+}
+
+#[test]
+fn nodes_that_are_not_expected_any_more_are_requested_elsewhere() {
+    let mut policy = policy("p", target("a"));
+    policy.spec.targets.push(target("b"));
+    let stuck = Pool { state: PoolState::Stuck, ..pool("x", "p", target("a"), 2) };
+    let decision = decided(&instance(2, 0), &[policy], &[stuck], &[nodes(1, 2)]);
+    assert!(matches!(&decision.actions[..], [Action::Create { .. }]), "{:?}", decision.actions);
+}
+
+/// What Flux knows of a rank is what counts, not what the node has.
+#[test]
+fn a_target_with_more_cores_than_its_ranks_does_not_help() {
+    let wide = Job { nodes: Some(1), tasks: 1, cores: Some(64), ..job(1) };
+    let large = BurstTarget { cores: 64, ..target("t") };
+    let mut instance = instance(2, 2);
+    instance.shapes.insert("spare".into(), (4, 0));
+    let decision = decided(&instance, &[policy("p", large.clone())], &[], &[wide.clone()]);
+    assert_eq!(reasons(&decision), [AnswerReason::NoTargetFits]);
+    instance.shapes.insert("large".into(), (64, 0));
+    instance.lendable.insert("large".into(), 2);
+    let decision = decided(&instance, &[policy("p", large)], &[], &[wide]);
+    let [Action::Create { target, .. }] = &decision.actions[..] else { panic!("{decision:?}") };
+    assert_eq!(target.ranks, "large");
+}
+
+/// A job that can never start is not said to wait for another.
+#[test]
+fn a_job_that_is_too_large_is_told_so_also_behind_one_that_blocks() {
+    let mut instance = instance(2, 0);
+    instance.skips_blocked = false;
+    let blocker = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let jobs = [blocker, nodes(2, 99), nodes(3, 1)];
+    let decision = decided(&instance, &[policy("p", target("t"))], &[], &jobs);
+    let expected =
+        [AnswerReason::NotSelected, AnswerReason::TooLargeForTable, AnswerReason::BlockedByJob];
+    assert_eq!(reasons(&decision), expected);
+}
+
+/// Other than in another Kubernetes cluster, ranks are leased when they are needed.
+#[test]
+fn a_burst_in_the_same_cluster_leases_the_ranks_of_its_present_size() {
+    let here = BurstTarget { cluster: Some(Default::default()), ..scaling("t", 1, 16) };
+    let mut instance = instance(2, 0);
+    instance.lendable.insert("spare".into(), 2);
+    let jobs = [nodes(1, 2)];
+    let decision = decided(&instance, &[policy("p", here.clone())], &[], &jobs);
+    assert_eq!(reasons(&decision), [AnswerReason::Requested]);
+    let decision = decided(&instance, &[policy("p", scaling("t", 1, 16))], &[], &jobs);
+    assert_eq!(reasons(&decision), [AnswerReason::NoRanks]);
+    let pools = [pool("b", "p", here.clone(), 2)];
+    let decision = decided(&instance, &[policy("p", here)], &pools, &[nodes(1, 2), nodes(2, 3)]);
+    assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst, AnswerReason::NoRanks]);
+}
+
+#[test]
 fn a_burst_shrinks_by_its_last_pods_that_are_idle() {
     let policies = [policy("p", scaling("t", 1, 8))];
     let pools = [pool("b", "p", scaling("t", 1, 8), 4)];
@@ -385,7 +458,7 @@ fn a_burst_of_a_user_serves_any_job() {
 }
 
 #[test]
-fn a_drained_node_is_not_free() {
+fn a_node_that_is_not_free_is_missing() {
     let mut instance = instance(2, 2);
     instance.nodes[1] = Node { is_free: false, ..instance.nodes[1].clone() };
     let decision = decided(&instance, &[policy("p", target("t"))], &[], &[nodes(1, 2)]);

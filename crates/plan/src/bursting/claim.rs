@@ -24,7 +24,7 @@ pub(super) fn invitation(burst: &Burst, keep: Option<i32>) -> Option<Invitation>
     }
     Some(Invitation {
         name: object_name(burst),
-        ranks: burst.spec.max_nodes(),
+        ranks: burst.spec.leased_ranks(),
         expires: expires(burst).to_string(),
         keep,
         property: burst.spec.target.ranks.clone(),
@@ -33,7 +33,7 @@ pub(super) fn invitation(burst: &Burst, keep: Option<i32>) -> Option<Invitation>
 
 /// When the lifetime of a Burst is over.
 pub(super) fn lifetime_end(burst: &Burst) -> Timestamp {
-    seconds_after(created(burst), burst.spec.lifetime_seconds())
+    seconds_after(burst.created(), burst.spec.lifetime_seconds())
 }
 
 fn expires(burst: &Burst) -> Timestamp {
@@ -44,11 +44,7 @@ fn expires(burst: &Burst) -> Timestamp {
 /// How long the pods of a Burst may exist, in seconds: they end by themselves if no controller ever
 /// comes back for them.
 pub fn deadline_seconds(burst: &Burst) -> i64 {
-    expires(burst).duration_since(created(burst)).as_secs()
-}
-
-pub(super) fn created(burst: &Burst) -> Timestamp {
-    burst.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
+    expires(burst).duration_since(burst.created()).as_secs()
 }
 
 /// Whether a MiniCluster has what a Burst writes into it.

@@ -16,7 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::claim::{claim, created, invitation, is_claimed, lifetime_end};
+use super::claim::{claim, invitation, is_claimed, lifetime_end};
 use super::names::{BURST_FINALIZER, object_name};
 use super::observed::{BurstLease, BurstObserved, TargetFailure, TargetView};
 use super::state::{Progress, Stage, status};
@@ -38,11 +38,6 @@ const SETTLED_POLL_SECONDS: i64 = 15;
 /// moment to start a job on nodes that have joined.
 const MIN_IDLE_SECONDS: i64 = 5;
 
-/// How long brokers of a policy's Burst may take to join, as a multiple of the target's usual time and
-/// in seconds beyond it. Then it is given back, and the policy tries another target.
-const JOIN_FACTOR: i64 = 3;
-const JOIN_MARGIN: i64 = 300;
-
 /// The next step of a Burst.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BurstStep {
@@ -56,8 +51,8 @@ pub enum BurstStep {
     Scale(i32),
     /// Delete everything at the target.
     DeleteObjects,
-    /// Nothing is left: release the claim on the MiniCluster, add what was used to the policy's
-    /// record, and remove the finalizer.
+    /// Nothing that runs is left: delete at the target what does not show, release the claim on the
+    /// MiniCluster, add what was used to the policy's record, and remove the finalizer.
     Finish,
     /// Give the Burst back, for this reason: delete it.
     DeleteSelf(String),
@@ -111,8 +106,9 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     let status = status(burst, cluster, &progress, observed);
     // What is recorded in the status must be there before the step is made.
     let step = match step {
-        Some(BurstStep::DeleteSelf(why)) => Some(BurstStep::DeleteSelf(why)),
-        None if !is_deleting => end(burst, &status, observed).map(BurstStep::DeleteSelf),
+        None if !is_deleting => {
+            give_back_reason(burst, &status, observed).map(BurstStep::DeleteSelf)
+        }
         step => step,
     };
     let requeue_at = requeue_at(burst, &status, step.is_some(), observed.now);
@@ -153,7 +149,7 @@ fn bring_up(
         let why = "its MiniCluster is being deleted".to_owned();
         return (Some(BurstStep::DeleteSelf(why)), Stage::NoCluster);
     }
-    if let Some(why) = ended(cluster) {
+    if let Some(why) = needs_no_nodes(cluster) {
         return (Some(BurstStep::DeleteSelf(why.to_owned())), Stage::NoCluster);
     }
     let Some(view) = progress.view else { return (None, stage_without_view(burst, progress)) };
@@ -174,7 +170,8 @@ fn bring_up(
         return (None, Stage::WaitingForRanks);
     }
     if !view.is_complete {
-        return (Some(BurstStep::Create), Stage::Preparing);
+        // What is being deleted has the names that the next ones need.
+        return ((!view.has_any).then_some(BurstStep::Create), Stage::Preparing);
     }
     let nodes = burst.spec.nodes;
     if view.nodes < nodes || (view.nodes > nodes && may_shrink(burst, progress)) {
@@ -186,8 +183,13 @@ fn bring_up(
     }
 }
 
+/// Whether a MiniCluster has an instance, or will have one, that may need nodes.
+pub fn needs_nodes(cluster: &MiniCluster) -> bool {
+    needs_no_nodes(cluster).is_none()
+}
+
 /// Why the instance of a MiniCluster needs no more nodes, if it does not.
-fn ended(cluster: &MiniCluster) -> Option<&'static str> {
+fn needs_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
     let finished = verdict::find(conditions.unwrap_or_default(), ConditionType::JobFinished);
     match finished.is_some_and(|it| it.status == "True") {
@@ -224,27 +226,31 @@ fn unreachable_cluster(burst: &Burst, cluster: &MiniCluster) -> Option<&'static 
 fn may_shrink(burst: &Burst, progress: &Progress<'_>) -> bool {
     let kept = usize::try_from(burst.spec.nodes).unwrap_or_default();
     let is_joiner = matches!(burst.spec.target.kind(), TargetKind::Cluster);
-    is_joiner || progress.lease.is_none_or(|it| it.online_from(kept).is_subset(&it.drained))
+    is_joiner || progress.lease.is_none_or(|it| it.is_drained_from(kept))
 }
 
-/// Why a Burst is given back by itself.
-fn end(burst: &Burst, status: &BurstStatus, observed: &BurstObserved<'_>) -> Option<String> {
+/// Why a Burst is given back by itself, if it is.
+fn give_back_reason(
+    burst: &Burst,
+    status: &BurstStatus,
+    observed: &BurstObserved<'_>,
+) -> Option<String> {
     let now = observed.now;
     if now >= lifetime_end(burst) {
         return Some("its lifetime is over".to_owned());
     }
+    let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
+    let failure = view.and_then(|view| view.job_failure.as_ref());
+    if let Some(why) = failure.filter(|_| burst.owning_policy().is_some()) {
+        return Some(format!("its Job at the target has failed: {why}"));
+    }
     if idle_until(burst, status).is_some_and(|until| now >= until) && observed.running.is_some() {
         return Some("no job has run on its nodes for a while".to_owned());
     }
-    let has_joined = status.online >= burst.spec.nodes || !status.idle_since.is_empty();
-    let has_policy = !burst.spec.policy.is_empty();
-    (has_policy && !has_joined && status.online == 0 && now >= join_deadline(burst))
+    let has_joined = status.online > 0 || !status.joined_at.is_empty();
+    let has_policy = burst.owning_policy().is_some();
+    (has_policy && !has_joined && now >= burst.join_deadline())
         .then(|| "its brokers did not join in time".to_owned())
-}
-
-fn join_deadline(burst: &Burst) -> Timestamp {
-    let usual = burst.spec.target.startup_seconds().saturating_mul(JOIN_FACTOR);
-    seconds_after(created(burst), usual.saturating_add(JOIN_MARGIN))
 }
 
 /// Until when a Burst may be without a job.
@@ -270,21 +276,27 @@ fn give_back(
     let since = burst.status.as_ref().and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
     // It is recorded first.
     let Some(since) = since else { return (None, Stage::Draining) };
-    let is_alive = |it: &&MiniCluster| it.metadata.deletion_timestamp.is_none();
+    // Of an instance that has ended, nobody drains ranks.
+    let is_alive = |it: &&MiniCluster| it.metadata.deletion_timestamp.is_none() && needs_nodes(it);
     if let Some(cluster) = cluster.filter(is_alive)
         && let Some(none) = invitation(burst, Some(0))
         && let Some(lease) = progress.lease
-        && !lease.online.is_subset(&lease.drained)
+        && !lease.is_drained_from(0)
         && now < seconds_after(since, burst.spec.grace_seconds())
     {
         let is_claimed = is_claimed(burst, cluster, Some(&none));
         let step = BurstStep::ClaimCluster(claim(cluster, Some(&none)));
         return ((!is_claimed).then_some(step), Stage::Draining);
     }
-    (Some(BurstStep::DeleteObjects), Stage::GivingBack)
+    // A joiner drains its ranks when it is deleted.
+    let is_joiner = matches!(burst.spec.target.kind(), TargetKind::Cluster);
+    let has_jobs = burst.status.as_ref().is_some_and(|status| status.jobs > 0);
+    let stage = if is_joiner && has_jobs { Stage::Draining } else { Stage::GivingBack };
+    // What is being deleted takes its time.
+    (view.is_complete.then_some(BurstStep::DeleteObjects), stage)
 }
 
-/// How many of the nodes that a Burst should have have joined.
+/// How many nodes of a Burst have joined. While it shrinks, those that leave count too.
 pub(super) fn online(progress: &Progress<'_>) -> i32 {
     let mock = progress.view.and_then(|view: &TargetView| view.mock_joined);
     let joined = progress.lease.map(|lease| i32::try_from(lease.online.len()).unwrap_or(i32::MAX));
@@ -304,7 +316,7 @@ fn requeue_at(
     let is_settled = !has_step
         && burst.metadata.deletion_timestamp.is_none()
         && status.online >= burst.spec.nodes;
-    let since = status.giving_back_since.parse::<Timestamp>().unwrap_or(created(burst));
+    let since = status.giving_back_since.parse::<Timestamp>().unwrap_or(burst.created());
     let is_new = now < seconds_after(since, POLL_DURATION);
     let seconds = match (is_settled, is_new || has_step) {
         (true, _) => SETTLED_POLL_SECONDS,

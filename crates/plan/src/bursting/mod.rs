@@ -16,13 +16,15 @@ mod usage;
 pub use claim::{deadline_seconds, has_claim, release};
 pub use events::burst_events;
 pub use joiner::{joiner, joiner_trouble};
-pub use life::{BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target};
+pub use life::{
+    BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
+};
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,
     burst_labels, field_manager, is_object_name, object_name, policy_burst_name,
     remote_config_map_name, remote_secret_name,
 };
-pub use observed::{BurstObserved, TargetFailure, TargetView, pods_trouble};
+pub use observed::{BurstObserved, TargetFailure, TargetView, job_failure, pods_trouble};
 pub use policy::{policy_status, selects};
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
 pub use spare_ranks::burst_ranks;

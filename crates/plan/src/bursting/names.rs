@@ -97,7 +97,7 @@ fn hash(burst: &Burst) -> String {
     digest(&[&namespace, &burst.name_any(), &uid, &burst.spec.cluster, target, &nodes])
 }
 
-/// 32 hexadecimal digits, as many as a label can have twice.
+/// The first 32 hexadecimal digits: the whole hash is longer than a label may be.
 fn digest(parts: &[&str]) -> String {
     let digest = Sha256::digest(parts.join("\n").as_bytes());
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()

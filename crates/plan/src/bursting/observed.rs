@@ -3,6 +3,7 @@
 use flux_operator_api::minicluster::Lease;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
@@ -27,14 +28,20 @@ pub struct BurstObserved<'a> {
 /// What exists at a target for a Burst.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetView {
-    /// All objects that brokers need exist.
+    /// The Job, which is created last, exists and is not being deleted.
     pub is_complete: bool,
-    /// Something exists: objects, or pods that are being deleted.
+    /// Something exists: the Job or joiner, or pods that are being deleted.
     pub has_any: bool,
-    /// How many pods its Job should have.
+    /// A hash of where that is, so that another server is noticed.
+    pub place: String,
+    /// How many pods its Job or joiner should have.
     pub nodes: i32,
+    /// How many it has, running or not: as many nodes are used.
+    pub present: i32,
     /// Why pods do not start, if there is a reason.
     pub trouble: Option<(Reason, String)>,
+    /// Why its Job will never start a pod again, if it has failed.
+    pub job_failure: Option<String>,
     /// Brokers that have joined, at a target that has no real ones.
     pub mock_joined: Option<i32>,
 }
@@ -63,27 +70,37 @@ impl TargetFailure {
                 | Reason::CredentialsRefused
                 | Reason::KubeconfigRefused
                 | Reason::NamespaceNotListed
+                | Reason::TargetChanged
         )
     }
 
     /// Whether the target is not the problem: it has refused something, or was not asked because home is
     /// not ready.
     pub(super) fn is_response(&self) -> bool {
-        matches!(
-            self.reason,
-            Reason::TargetRefused | Reason::OutOfCapacity | Reason::LenderNotReady
-        )
+        matches!(self.reason, Reason::TargetRefused | Reason::LenderNotReady | Reason::NotExposed)
     }
 }
+
+/// The longest message of a target that is shown. It is not ours, and may have any length.
+const MAX_MESSAGE: usize = 512;
 
 /// Why pods at a target do not start, if there is a reason.
 pub fn pods_trouble(pods: &[Pod]) -> Option<(Reason, String)> {
     pods.iter().filter(|pod| !has_finished(pod)).find_map(of_pod).map(|trouble| {
+        let message = trouble.message.chars().take(MAX_MESSAGE).collect();
         match trouble.reason {
-            Reason::Unschedulable => (Reason::OutOfCapacity, trouble.message),
-            reason => (reason, trouble.message),
+            Reason::Unschedulable => (Reason::OutOfCapacity, message),
+            reason => (reason, message),
         }
     })
+}
+
+/// Why a Job has failed, if it has: Kubernetes starts none of its pods again.
+pub fn job_failure(job: &Job) -> Option<String> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let failed = conditions.iter().find(|it| it.type_ == "Failed" && it.status == "True")?;
+    let why = failed.message.as_deref().or(failed.reason.as_deref()).unwrap_or_default();
+    Some(why.chars().take(MAX_MESSAGE).collect())
 }
 
 /// The lease that a Burst has in the instance of its MiniCluster.
@@ -91,8 +108,10 @@ pub fn pods_trouble(pods: &[Pod]) -> Option<(Reason, String)> {
 pub(super) struct BurstLease {
     /// The ranks, in the order of its pods.
     pub(super) ranks: RankList,
-    /// Those of them whose brokers are online.
+    /// Those of them whose brokers are online. Empty if that is not known.
     pub(super) online: IdSet,
+    /// Whether the lead has said lately which are.
+    pub(super) is_online_known: bool,
     /// Those that are drained, and on which no job runs.
     pub(super) drained: IdSet,
     /// Why its brokers are refused, if they are.
@@ -114,14 +133,17 @@ impl BurstLease {
         let refusal = invitation.and_then(|it| it.refusal.clone());
         Some(BurstLease {
             online: ranks.to_set().intersection(&online),
+            // The lead itself is always among them.
+            is_online_known: !online.is_empty(),
             ranks,
             drained,
             refusal: refusal.map(|it| (it.reason, it.message)),
         })
     }
 
-    /// The ranks of its pods from `first` on that are online.
-    pub(super) fn online_from(&self, first: usize) -> IdSet {
-        self.ranks.split_at(first).1.to_set().intersection(&self.online)
+    /// Whether no job runs on the ranks of its pods from `first` on, and none is started there.
+    pub(super) fn is_drained_from(&self, first: usize) -> bool {
+        let ranks = self.ranks.split_at(first).1.to_set();
+        self.is_online_known && ranks.intersection(&self.online).is_subset(&self.drained)
     }
 }

@@ -18,12 +18,13 @@ pub fn selects(policy: &BurstPolicy, cluster: &MiniCluster) -> bool {
 }
 
 /// The status of a policy whose Bursts these are, without what is known of jobs. `is_served`: the
-/// controller serves its namespace; `unknown` are the MiniClusters that it serves and whose jobs are not
-/// known.
+/// controller serves its namespace; `clusters` is how many MiniClusters it selects, and `unknown` are
+/// those of them whose jobs are not known.
 pub fn policy_status(
     policy: &BurstPolicy,
     bursts: &[&Burst],
     is_served: bool,
+    clusters: i32,
     unknown: &[String],
     now: Timestamp,
 ) -> BurstPolicyStatus {
@@ -45,6 +46,10 @@ pub fn policy_status(
             );
             no(Reason::JobsUnknown, &message)
         }
+        ("True", false, []) if clusters == 0 => no(
+            Reason::NoClusters,
+            "no MiniCluster of this namespace has the labels that the selector asks for",
+        ),
         ("True", false, []) => yes(Reason::Active, "it requests nodes for jobs that it selects"),
         _ => accepted.clone(),
     };
@@ -60,6 +65,7 @@ pub fn policy_status(
     let verdicts = [("Accepted", accepted), ("Active", active)];
     let generation = policy.metadata.generation;
     BurstPolicyStatus {
+        clusters,
         bursts: i32::try_from(bursts.len()).unwrap_or(i32::MAX),
         nodes: bursts.iter().fold(0, |sum: i32, it| sum.saturating_add(it.spec.nodes)),
         usage: (hours > 0.0 || before.usage.is_some()).then_some(usage),

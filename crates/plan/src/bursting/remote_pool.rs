@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::MiniCluster;
 use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::minicluster::{Container, PodSpec};
+use flux_operator_api::{MiniCluster, Reason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -53,6 +53,19 @@ pub struct RemotePool {
     /// Fields of the lender that the pods do not have, because they name objects of its Kubernetes
     /// cluster.
     pub left_out: Vec<String>,
+}
+
+impl RemotePoolError {
+    /// The reason for a condition.
+    pub fn reason(&self) -> Reason {
+        match self {
+            RemotePoolError::Invitation { .. } | RemotePoolError::Nodes { .. } => {
+                Reason::LenderNotReady
+            }
+            RemotePoolError::Direct => Reason::NotExposed,
+            RemotePoolError::Refused(_) | RemotePoolError::Hosts { .. } => Reason::TargetRefused,
+        }
+    }
 }
 
 /// Why the objects of a burst cannot be rendered.

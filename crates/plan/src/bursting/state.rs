@@ -13,6 +13,10 @@ use crate::verdict::{self, Verdict, no, unknown, yes};
 const FIRST_RETRY: i64 = 5;
 const LAST_RETRY: i64 = 300;
 
+/// The same after many failures because of credentials: somebody may be about to mend them, and most are
+/// noticed without asking the target.
+const LAST_CREDENTIALS_RETRY: i64 = 15;
+
 /// How far a Burst is, as facts.
 #[derive(Clone, Debug)]
 pub(super) struct Progress<'a> {
@@ -68,11 +72,16 @@ pub(super) fn status(
     let online = online(progress);
     status.online = online;
     status.ready = format!("{online}/{}", burst.spec.nodes);
-    record_jobs(&mut status, progress, observed);
+    if online > 0 && status.joined_at.is_empty() {
+        status.joined_at = now.to_string();
+    }
+    record_jobs(&mut status, burst, progress, observed);
     record_failure(&mut status, progress, now);
     if let Some(view) = progress.view {
-        let nodes = if view.has_any { view.nodes } else { 0 };
-        count(&mut status, nodes, burst.spec.target.price(), now);
+        if status.place.is_empty() {
+            status.place.clone_from(&view.place);
+        }
+        count(&mut status, view.present, burst.spec.target.price(), now);
     }
     let verdicts = verdicts(progress, &before, burst.spec.nodes);
     let generation = burst.metadata.generation;
@@ -83,13 +92,20 @@ pub(super) fn status(
 }
 
 /// How many jobs run on its nodes, and since when none has.
-fn record_jobs(status: &mut BurstStatus, progress: &Progress<'_>, observed: &BurstObserved<'_>) {
+fn record_jobs(
+    status: &mut BurstStatus,
+    burst: &Burst,
+    progress: &Progress<'_>,
+    observed: &BurstObserved<'_>,
+) {
     let Some(running) = &observed.running else { return };
     let ranks = progress.lease.map(|lease| lease.ranks.to_set()).unwrap_or_default();
     let jobs = running.iter().filter(|it| !it.intersection(&ranks).is_empty()).count();
     status.jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
-    // One that has joined only in part may be of no use to any job.
-    let is_idle = jobs == 0 && status.online > 0;
+    // One that is still joining is of no use to a job that needs all of it. One that has joined only in
+    // part for too long may never be of use.
+    let is_complete = status.online >= burst.spec.nodes || observed.now >= burst.join_deadline();
+    let is_idle = jobs == 0 && status.online > 0 && is_complete;
     match (is_idle, status.idle_since.is_empty()) {
         (true, true) => status.idle_since = observed.now.to_string(),
         // Brokers that are lost for a moment do not make it busy.
@@ -100,9 +116,13 @@ fn record_jobs(status: &mut BurstStatus, progress: &Progress<'_>, observed: &Bur
 
 fn record_failure(status: &mut BurstStatus, progress: &Progress<'_>, now: Timestamp) {
     match (progress.failure, progress.view) {
-        (Some(_), _) => {
+        (Some(failure), _) => {
             let doubled = FIRST_RETRY.checked_shl(status.failures.clamp(0, 16).unsigned_abs());
-            let seconds = doubled.unwrap_or(LAST_RETRY).min(LAST_RETRY);
+            let last = match failure.is_about_credentials() {
+                true => LAST_CREDENTIALS_RETRY,
+                false => LAST_RETRY,
+            };
+            let seconds = doubled.unwrap_or(last).min(last);
             status.failures = status.failures.saturating_add(1);
             status.retry_at = seconds_after(now, seconds).to_string();
         }
@@ -127,7 +147,9 @@ fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdic
     let (target, credentials) = match (progress.failure, progress.view) {
         (Some(failure), _) if failure.is_about_credentials() => {
             let why = no(failure.reason, &failure.message);
-            (kept("TargetReady").unwrap_or_else(not_asked), why)
+            let known = kept("TargetReady").filter(|it| it.status == "True");
+            // The first condition that is not true has the cause.
+            (known.unwrap_or_else(|| unknown(failure.reason, &failure.message)), why)
         }
         (Some(failure), _) if !failure.is_response() => {
             let why = no(failure.reason, &failure.message);
@@ -188,7 +210,8 @@ fn prepared(progress: &Progress<'_>, before: &BurstStatus) -> Verdict {
             "no ranks are leased to it yet: the MiniCluster may not be ready, or has too few ranks \
              that are free",
         ),
-        Stage::Preparing if progress.view.is_none() => {
+        // It was not asked, or has not answered: what existed may still exist.
+        Stage::Preparing | Stage::Joining | Stage::Ready if progress.view.is_none() => {
             let condition = before.conditions.iter().find(|it| it.type_ == "Prepared");
             let kept = condition.map(verdict::copied_from);
             kept.unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
@@ -208,6 +231,10 @@ fn joined(progress: &Progress<'_>, nodes: i32) -> Verdict {
             let refusal = progress.lease.and_then(|lease| lease.refusal.as_ref());
             if let Some((reason, message)) = refusal {
                 return no(flux_operator_api::reason::AnyReason::read(reason), message);
+            }
+            if let Some(why) = progress.view.and_then(|view| view.job_failure.as_ref()) {
+                let message = format!("its Job at the target has failed, delete the Burst: {why}");
+                return no(Reason::TargetRefused, &message);
             }
             match progress.view.and_then(|view| view.trouble.as_ref()) {
                 Some((reason, message)) => no(*reason, message),
@@ -236,8 +263,9 @@ fn prepared_reason(progress: &Progress<'_>) -> Verdict {
 fn phase(progress: &Progress<'_>, verdicts: &Verdicts) -> String {
     match progress.stage {
         Stage::Draining => return "Draining".to_owned(),
-        Stage::GivingBack if progress.failure.is_none() => return "GivingBack".to_owned(),
-        Stage::Ready if progress.failure.is_none() => return "Ready".to_owned(),
+        // Between two tries of a target that fails, the reason is still that.
+        Stage::GivingBack if progress.view.is_some() => return "GivingBack".to_owned(),
+        Stage::Ready if progress.view.is_some() => return "Ready".to_owned(),
         _ => {}
     }
     let first = |status: &str| verdicts.iter().find(|(_, verdict)| verdict.status == status);

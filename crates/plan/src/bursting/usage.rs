@@ -20,10 +20,7 @@ pub(super) fn count(status: &mut BurstStatus, nodes: i32, price: f64, now: Times
         return;
     }
     let used = seconds.saturating_mul(i64::from(status.counted_nodes));
-    let is_new_day = counted.is_none_or(|since| day(since) != day(now));
-    // What was used around midnight counts for the day that begins.
-    status.node_seconds_today =
-        if is_new_day { used } else { status.node_seconds_today.saturating_add(used) };
+    status.node_seconds_today = seconds_today(status, now);
     status.node_seconds = status.node_seconds.saturating_add(used);
     status.counted = now.to_string();
     status.counted_nodes = nodes;
@@ -73,8 +70,8 @@ pub fn with_finished(usage: Option<&DayUsage>, burst: &Burst, now: Timestamp) ->
     DayUsage { day: day(now), finished, ..usage.cloned().unwrap_or_default() }
 }
 
-/// Adds the oldest entry to the next one of the same price: its Burst has not existed for long, so that
-/// its uid is not needed any more.
+/// Adds the oldest entry to the next one of the same price: its Burst was deleted long ago, so that its
+/// uid is not needed any more.
 fn merge_oldest(finished: &mut Vec<FinishedBurst>) {
     let oldest = finished.remove(0);
     // If there are as many prices as entries, the record of one is lost.
@@ -91,11 +88,24 @@ fn finished_today(usage: Option<&DayUsage>, now: Timestamp) -> Vec<FinishedBurst
 /// What a Burst has used today, with what is not counted yet.
 fn burst_seconds_today(burst: &Burst, now: Timestamp) -> i64 {
     let status = burst.status.clone().unwrap_or_default();
+    seconds_today(&status, now)
+}
+
+/// The same of a status. What was used before midnight is of another day.
+fn seconds_today(status: &BurstStatus, now: Timestamp) -> i64 {
     let Ok(counted) = status.counted.parse::<Timestamp>() else { return 0 };
-    let since = now.duration_since(counted).as_secs().max(0);
-    let uncounted = since.saturating_mul(i64::from(status.counted_nodes));
-    let counted = if day(counted) == day(now) { status.node_seconds_today } else { 0 };
-    counted.saturating_add(uncounted)
+    let is_today = day(counted) == day(now);
+    let since = if is_today { counted } else { midnight(now) };
+    let seconds = now.duration_since(since).as_secs().max(0);
+    let uncounted = seconds.saturating_mul(i64::from(status.counted_nodes));
+    let before = if is_today { status.node_seconds_today } else { 0 };
+    before.saturating_add(uncounted)
+}
+
+/// When the day of a time began, in UTC.
+fn midnight(time: Timestamp) -> Timestamp {
+    let seconds = time.as_second();
+    Timestamp::from_second(seconds.saturating_sub(seconds.rem_euclid(86_400))).unwrap_or(time)
 }
 
 fn hours(seconds: i64) -> f64 {

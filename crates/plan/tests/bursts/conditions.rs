@@ -1,6 +1,7 @@
 //! What a Burst reports when something is wrong, and that it tries again less and less often.
 
 use flux_operator_api::Reason;
+use flux_operator_api::minicluster::InvitationRefusal;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
@@ -45,6 +46,12 @@ fn a_target_that_fails_is_tried_again_less_and_less_often() {
         delays.push(delay);
     }
     assert_eq!(delays, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    world.failure = failure(Reason::CredentialsMissing);
+    world.pass(300);
+    world.reconcile(false);
+    let retry: Timestamp = world.status().retry_at.parse().unwrap();
+    assert_eq!(retry.duration_since(world.now).as_secs(), 15, "a user may be about to mend it");
+    world.pass(15);
     world.failure = None;
     world.settle();
     assert_eq!((world.status().failures, world.reason("Ready").as_str()), (0, "True Joined"));
@@ -54,19 +61,49 @@ fn a_target_that_fails_is_tried_again_less_and_less_often() {
 fn what_was_reached_stays_true_while_the_target_does_not_respond() {
     let mut world = World::new(json!({}));
     world.settle();
-    let cluster = world.cluster.clone();
     world.failure = failure(Reason::TargetUnreachable);
+    for _ in 0..3 {
+        world.reconcile(false);
+        assert_eq!(world.reason("TargetReady"), "False TargetUnreachable");
+        assert_eq!(world.reason("CredentialsAccepted"), "True CredentialsAccepted");
+        // Its brokers are still online.
+        for (condition, reason) in
+            [("Prepared", "Prepared"), ("Joined", "Joined"), ("Ready", "Joined")]
+        {
+            assert_eq!(world.reason(condition), format!("True {reason}"));
+        }
+        world.pass(7);
+    }
+    world.failure = failure(Reason::CredentialsMissing);
+    world.pass(300);
     world.reconcile(false);
-    // Its brokers are still online.
-    world.cluster = cluster;
-    world.pass(5);
-    world.reconcile(false);
-    assert_eq!(world.reason("TargetReady"), "False TargetUnreachable");
-    assert_eq!(world.reason("CredentialsAccepted"), "True CredentialsAccepted");
+    assert_eq!(world.reason("Ready"), "True Joined");
+    assert_eq!(world.status().phase, "CredentialsMissing");
+}
+
+/// Whoever begins with the first condition that is not true finds the cause.
+#[test]
+fn the_first_condition_that_is_not_true_has_the_cause() {
+    let mut world = World::new(json!({}));
+    world.failure = failure(Reason::CredentialsMissing);
+    world.settle();
+    assert_eq!(world.reason("TargetReady"), "Unknown CredentialsMissing");
+    assert_eq!(world.reason("Ready"), "False CredentialsMissing");
+    assert_eq!(world.status().phase, "CredentialsMissing");
 }
 
 #[test]
-fn pods_without_nodes_and_refused_brokers_are_shown() {
+fn brokers_that_are_refused_are_shown() {
+    let mut world = World::new(json!({}));
+    let (reason, message) = ("VersionMismatch".into(), "0.70, not 0.88".into());
+    world.refusal = Some(InvitationRefusal { reason, message });
+    world.settle();
+    assert_eq!(world.reason("Joined"), "False VersionMismatch");
+    assert_eq!(world.status().phase, "VersionMismatch");
+}
+
+#[test]
+fn pods_without_nodes_are_shown() {
     let mut world = World::new(json!({}));
     world.target.trouble = Some((Reason::OutOfCapacity, "0/3 nodes are available".into()));
     for _ in 0..5 {

@@ -92,6 +92,79 @@ fn jobs_on_its_nodes_may_finish_but_not_longer_than_the_grace_period() {
     }
 }
 
+/// Which ranks are online is not known after the lead has restarted: jobs may run on all of them.
+#[test]
+fn jobs_may_finish_also_if_it_is_not_known_what_is_online() {
+    let mut world = ready(json!({ "graceSeconds": 60 }));
+    world.running = vec!["3".parse().unwrap()];
+    world.delete_burst();
+    for _ in 0..10 {
+        world.cluster.as_mut().unwrap().status.as_mut().unwrap().online.clear();
+        world.reconcile(false);
+        world.pass(1);
+    }
+    assert_eq!(world.reason("GivingBack"), "True Draining");
+    assert!(world.target.has_any, "the job has lost its node");
+}
+
+#[test]
+fn a_burst_of_a_policy_that_loses_its_brokers_for_a_while_stays() {
+    let mut world = ready(json!({ "policy": "p", "idleSeconds": 100 }));
+    world.own("p");
+    world.running = vec!["2-3".parse().unwrap()];
+    world.pass(1000);
+    world.settle();
+    world.is_cut_off = true;
+    world.settle();
+    assert_eq!(world.reason("Ready"), "False Joining");
+    assert_eq!(world.status().giving_back_since, "");
+    world.is_cut_off = false;
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined");
+}
+
+#[test]
+fn a_job_that_has_failed_at_the_target_is_shown_and_a_policy_gives_it_back() {
+    for policy in ["", "p"] {
+        let mut world = ready(json!({ "policy": policy }));
+        world.own(policy);
+        world.target.job_failure = Some("BackoffLimitExceeded".into());
+        world.is_cut_off = true;
+        world.settle();
+        match policy {
+            "" => assert_eq!(world.reason("Joined"), "False TargetRefused"),
+            _ => expect_gone(&world),
+        }
+    }
+}
+
+#[test]
+fn what_is_being_deleted_at_the_target_is_waited_for() {
+    let mut world = ready(json!({}));
+    world.lingers = true;
+    world.delete_burst();
+    world.settle();
+    let deletions = world.steps.iter().filter(|step| **step == "DeleteObjects").count();
+    assert_eq!(deletions, 1, "{:?}", world.steps);
+    world.target.has_any = false;
+    world.settle();
+    expect_gone(&world);
+}
+
+#[test]
+fn a_burst_that_has_joined_in_part_is_not_idle_before_the_rest_had_its_time() {
+    let mut world = World::new(json!({ "idleSeconds": 10 }));
+    world.reconcile(false);
+    for _ in 0..40 {
+        let cluster = world.cluster.as_mut().unwrap();
+        cluster.status.get_or_insert_default().online = "0-2".into();
+        let decision = world.decide();
+        world.burst.as_mut().unwrap().status = Some(decision.status);
+        world.pass(1);
+    }
+    assert_eq!(world.status().idle_since, "");
+}
+
 #[test]
 fn a_burst_without_a_job_is_given_back_after_its_idle_time() {
     let mut world = ready(json!({ "idleSeconds": 100 }));
@@ -124,6 +197,7 @@ fn a_burst_is_given_back_at_the_end_of_its_lifetime() {
 fn a_burst_of_a_policy_whose_brokers_do_not_join_is_given_back() {
     let target = json!({ "startupSeconds": 10 });
     let mut world = World::new(json!({ "policy": "p", "target": target }));
+    world.own("p");
     world.reconcile(false);
     world.failure = failure(Reason::TargetUnreachable);
     world.settle();

@@ -1,7 +1,7 @@
 //! A MiniCluster, its operator, a target and a controller, as values.
 
 use flux_operator_api::burst::TargetKind;
-use flux_operator_api::minicluster::{InvitationLease, Lease, LeaseState};
+use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, LeaseState};
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
@@ -24,6 +24,10 @@ pub struct World {
     pub failure: Option<TargetFailure>,
     /// Ranks of running jobs.
     pub running: Vec<IdSet>,
+    /// Brokers do not reach the lead, although their pods run.
+    pub is_cut_off: bool,
+    /// Why the lender refuses brokers.
+    pub refusal: Option<InvitationRefusal>,
     pub now: Timestamp,
     /// The names of the steps that were made.
     pub steps: Vec<&'static str>,
@@ -61,6 +65,8 @@ impl World {
             lingers: false,
             failure: None,
             running: Vec::new(),
+            is_cut_off: false,
+            refusal: None,
             now: start(),
             steps: Vec::new(),
         }
@@ -79,6 +85,14 @@ impl World {
         let status = self.status();
         let condition = status.conditions.iter().find(|it| it.type_ == kind);
         condition.map(|it| format!("{} {}", it.status, it.reason)).unwrap_or_default()
+    }
+
+    /// A policy has created the Burst.
+    pub fn own(&mut self, policy: &str) {
+        let owner = json!([{ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+            "name": policy, "uid": "uid" }]);
+        let burst = self.burst.as_mut().unwrap();
+        burst.metadata.owner_references = serde_json::from_value(owner).unwrap();
     }
 
     pub fn delete_burst(&mut self) {
@@ -101,7 +115,7 @@ impl World {
     pub fn observed(&self) -> BurstObserved<'_> {
         let target = must_ask_target(self.burst(), self.now).then(|| match &self.failure {
             Some(failure) => Err(failure.clone()),
-            None => Ok(self.target.clone()),
+            None => Ok(TargetView { present: self.target.nodes, ..self.target.clone() }),
         });
         let running = Some(self.running.clone());
         BurstObserved { cluster: self.cluster.as_ref(), target, running, now: self.now }
@@ -223,12 +237,18 @@ impl World {
                     table: "t".into(),
                     since: start().to_string(),
                     state: LeaseState::Active,
-                    invitation: Some(InvitationLease { drained, ..InvitationLease::default() }),
+                    invitation: Some(InvitationLease {
+                        drained,
+                        refusal: self.refusal.clone(),
+                        ..InvitationLease::default()
+                    }),
                 }
             })
             .collect();
         let nodes = u32::try_from(self.target.nodes).unwrap();
-        let joined = if self.target.has_any && self.failure.is_none() { nodes } else { 0 };
+        // A target that does not answer may have brokers that are fine.
+        let is_away = self.is_cut_off || self.refusal.is_some();
+        let joined = if self.target.has_any && !is_away { nodes } else { 0 };
         let has_lease = !status.leases.is_empty();
         let online: IdSet = (FIRST_RANK..FIRST_RANK + if has_lease { joined } else { 0 }).collect();
         status.online = IdSet::first_n(FIRST_RANK).union(&online).to_string();
