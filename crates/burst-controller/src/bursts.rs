@@ -10,7 +10,7 @@ use flux_operator_plan::bursting::{
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
@@ -25,6 +25,12 @@ use crate::target::{Clients, Pool, Target, target_of};
 
 /// How soon a reconciliation is repeated after a step: the watch shows its result by then.
 const AFTER_STEP: Duration = Duration::from_millis(100);
+
+/// The same after a step whose result takes a moment at the target.
+const AFTER_SLOW_STEP: Duration = Duration::from_secs(1);
+
+/// The same after a write of what has changed since: the watch shows it by then, unless it is broken.
+const AFTER_CONFLICT: Duration = Duration::from_millis(500);
 
 /// How soon it is repeated after the API server has refused a write.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
@@ -56,7 +62,7 @@ pub(crate) async fn reconcile(context: &Context, name: &ObjectRef<Burst>) -> Opt
     let burst = context.stores.bursts.get(name)?;
     match reconcile_one(context, &burst).await {
         Ok(again) => Some(again),
-        Err(ReconcileError::Write { source, .. }) if is_conflict(&source) => Some(AFTER_STEP),
+        Err(ReconcileError::Write { source, .. }) if is_conflict(&source) => Some(AFTER_CONFLICT),
         Err(error) => {
             let burst = name.to_string();
             tracing::warn!(burst, error = chain(&error), "failed to reconcile a Burst");
@@ -80,6 +86,14 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         Some(Err(failure)) => Some(Err(failure.clone())),
         None => None,
     };
+    if let Some(Err(failure)) = &view {
+        context.metrics.count_failure("Observe");
+        if burst.status.as_ref().is_none_or(|status| status.failures == 0) {
+            let (target, why) = (&burst.spec.target.name, &failure.message);
+            let reason = failure.reason;
+            tracing::warn!(burst = %ObjectRef::from_obj(burst), target, %reason, why, "a target fails");
+        }
+    }
     let observed = BurstObserved {
         cluster: cluster.as_deref(),
         target: view,
@@ -95,7 +109,10 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     tracing::info!(burst = %ObjectRef::from_obj(&burst), step = step_name(&step), "a step of a Burst");
     let target = target.and_then(Result::ok);
     match make(context, &burst, cluster.as_deref(), target.as_deref(), &step).await? {
-        Ok(()) => Ok(AFTER_STEP),
+        Ok(()) => Ok(match step {
+            BurstStep::Scale(_) | BurstStep::DeleteObjects => AFTER_SLOW_STEP,
+            _ => AFTER_STEP,
+        }),
         Err(failure) => {
             context.metrics.count_failure(step_name(&step));
             let status = after_failure(&burst, &observed, failure);
@@ -199,7 +216,7 @@ async fn make(
         BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => {}
         BurstStep::DeleteSelf(why) => {
             tracing::info!(burst = %ObjectRef::from_obj(burst), why, "a Burst is given back");
-            let deleted = bursts.delete(&name, &DeleteParams::default()).await;
+            let deleted = bursts.delete(&name, &exactly(burst)).await;
             ignore_missing(deleted.map(drop)).map_err(write("delete a Burst"))?;
             // After it: an Event is not worth a Burst that lives longer.
             let event = NewEvent {
@@ -210,7 +227,7 @@ async fn make(
             };
             write_events(context, burst, &[event]).await;
         }
-        BurstStep::Finish => finish(context, burst, cluster).await?,
+        BurstStep::Finish => finish(context, burst).await?,
     }
     Ok(Ok(()))
 }
@@ -233,15 +250,15 @@ async fn apply_to_cluster(
 
 /// Nothing is left at the target. The order matters: what was used is recorded before the Burst, which
 /// says it, is gone.
-async fn finish(
-    context: &Context,
-    burst: &Burst,
-    cluster: Option<&MiniCluster>,
-) -> Result<(), ReconcileError> {
+async fn finish(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
     let namespace = burst.namespace().unwrap_or_default();
-    // Only if there is one: whoever is killed after every write must get to the next.
+    // As it is now: the watch may not show the claim yet. It is released only if there is one: whoever is
+    // killed after every write must get to the next.
+    let clusters = context.home.api::<MiniCluster>(&namespace);
+    let cluster = clusters.get_opt(&burst.spec.cluster).await;
+    let cluster = cluster.map_err(write("read the MiniCluster of a Burst"))?;
     if let Some(cluster) = cluster.filter(|it| has_claim(burst, it)) {
-        match apply_to_cluster(context, burst, &release(cluster)).await {
+        match apply_to_cluster(context, burst, &release(&cluster)).await {
             Ok(()) => {}
             // It was deleted, or is another one of the same name.
             Err(ReconcileError::Write { source, .. })
@@ -265,11 +282,9 @@ async fn finish(
 /// Adds what a Burst has used to the record of its policy.
 async fn record_usage(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
     let namespace = burst.namespace().unwrap_or_default();
-    if burst.spec.policy.is_empty() {
-        return Ok(());
-    }
+    let Some(owner) = burst.owning_policy() else { return Ok(()) };
     let policies = context.home.api::<BurstPolicy>(&namespace);
-    let policy = policies.get_opt(&burst.spec.policy).await;
+    let policy = policies.get_opt(owner).await;
     let Some(mut policy) = policy.map_err(write("read the policy of a Burst"))? else {
         return Ok(());
     };
@@ -282,6 +297,12 @@ async fn record_usage(context: &Context, burst: &Burst) -> Result<(), ReconcileE
     let name = policy.name_any();
     let written = policies.replace_status(&name, &PostParams::default(), &policy).await;
     written.map(drop).map_err(write("record what a Burst has used"))
+}
+
+/// Deletes this one, and no other that was created with its name meanwhile.
+pub(crate) fn exactly(burst: &Burst) -> DeleteParams {
+    let uid = Preconditions { uid: burst.uid(), resource_version: None };
+    DeleteParams { preconditions: Some(uid), ..DeleteParams::default() }
 }
 
 fn with_finalizer(burst: &Burst) -> Vec<String> {

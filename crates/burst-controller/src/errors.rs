@@ -4,25 +4,19 @@ use std::error::Error;
 
 use flux_operator_api::Reason;
 use flux_operator_plan::bursting::TargetFailure;
+use flux_operator_service::error_chain;
 
 /// The longest message of an error in a condition.
 const MAX_MESSAGE: usize = 512;
 
-/// An error with its causes, in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Some errors repeat their cause.
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
+/// An error with its causes, in one line, and not longer than a condition should be.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let text = error_chain::chain(error).replace('\n', " ");
     let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MAX_MESSAGE).last();
-    text.truncate(end.filter(|_| text.len() > MAX_MESSAGE).unwrap_or(text.len()));
-    text.replace('\n', " ")
+    match text.len() > MAX_MESSAGE {
+        true => text[..end.unwrap_or_default()].to_owned(),
+        false => text,
+    }
 }
 
 /// Whether an object does not exist.
@@ -69,4 +63,45 @@ const NOT_A_STATUS: &str = "Failed to parse error data";
 /// A quota refuses with the same code as a missing right.
 fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn failure(code: u16, reason: &str, message: &str) -> TargetFailure {
+        let status = Status::failure(message, reason).with_code(code);
+        target_failure("create the Job", &kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn the_code_of_an_answer_says_whose_fault_it_is() {
+        for (code, message, reason) in [
+            (401, "Unauthorized", Reason::CredentialsRefused),
+            (403, "jobs.batch is forbidden", Reason::CredentialsRefused),
+            (403, "exceeded quota: cpu", Reason::TargetRefused),
+            (422, "invalid", Reason::TargetRefused),
+            (429, "too many requests", Reason::TargetUnreachable),
+            (503, "unavailable", Reason::TargetUnreachable),
+        ] {
+            let failure = failure(code, "", message);
+            assert_eq!(failure.reason, reason, "{code} {message}");
+            assert_eq!(failure.message, format!("failed to create the Job: {message}"));
+        }
+    }
+
+    /// The user chooses the server, and could have the controller read what only it can reach.
+    #[test]
+    fn what_a_server_says_that_is_no_api_server_is_not_shown() {
+        let failure = failure(200, NOT_A_STATUS, "internal secrets");
+        assert!(!failure.message.contains("internal"), "{failure}");
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let failure = failure(422, "", &"ä".repeat(1000));
+        assert!(failure.message.len() <= MAX_MESSAGE + 64, "{}", failure.message.len());
+    }
 }

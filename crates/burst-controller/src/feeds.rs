@@ -24,6 +24,9 @@ const WAIT_SECONDS: u32 = 20;
 /// How long an answer is believed. The operator answers at least every [`WAIT_SECONDS`].
 const MAX_AGE: Duration = Duration::from_secs(45);
 
+/// How long an answer may take beyond the time for which the operator waits.
+const RESPONSE_TIME: Duration = Duration::from_secs(15);
+
 /// The delay after a failed request.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -74,7 +77,9 @@ impl Feeds {
     pub(crate) fn jobs(&self, cluster: &Cluster) -> Option<Arc<InstanceJobs>> {
         let known = lock(&self.known);
         let (jobs, received) = known.get(cluster)?.last.as_ref()?;
-        (jobs.listed && received.elapsed() < MAX_AGE).then(|| Arc::clone(jobs))
+        // Without the brokers that are online, all nodes of the cluster would seem to be missing.
+        let is_known = jobs.listed && jobs.online.is_some() && received.elapsed() < MAX_AGE;
+        is_known.then(|| Arc::clone(jobs))
     }
 
     /// Whether the jobs of a MiniCluster are not known although the operator has had time to list them.
@@ -87,6 +92,8 @@ impl Feeds {
     /// The ranks of running jobs of a MiniCluster, one entry for each job.
     pub(crate) fn running(&self, cluster: &Cluster) -> Option<Vec<IdSet>> {
         let jobs = self.jobs(cluster)?;
+        // An agent of an older release does not say where jobs run.
+        jobs.busy.as_ref()?;
         let mut running: Vec<IdSet> =
             jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default()).collect();
         // There may be more running jobs than are listed one by one.
@@ -109,12 +116,15 @@ async fn follow_one(feeds: Feeds, cluster: Cluster) {
     let mut version = None;
     let mut was_failing = false;
     loop {
+        let asked = Instant::now();
         match ask(&feeds.operator, &cluster, version).await {
             Ok(jobs) => {
                 was_failing = false;
+                // The operator answers without a change if too many wait.
+                let is_early = version == Some(jobs.version) && asked.elapsed() < RETRY;
                 version = Some(jobs.version);
                 feeds.store(&cluster, jobs);
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(if is_early { RETRY } else { PAUSE }).await;
             }
             Err(error) => {
                 if !std::mem::replace(&mut was_failing, true) {
@@ -132,6 +142,8 @@ async fn follow_one(feeds: Feeds, cluster: Cluster) {
 enum FeedError {
     #[error("failed to ask the operator")]
     Ask(#[source] kube::Error),
+    #[error("the operator does not respond")]
+    TimedOut,
     #[error("failed to write the request")]
     Request(#[source] http::Error),
 }
@@ -147,5 +159,7 @@ async fn ask(
         path += &format!("?version={version}&wait={WAIT_SECONDS}");
     }
     let request = http::Request::get(path).body(Vec::new()).map_err(FeedError::Request)?;
-    operator.request(request).await.map_err(FeedError::Ask)
+    let limit = Duration::from_secs(u64::from(WAIT_SECONDS)) + RESPONSE_TIME;
+    let response = tokio::time::timeout(limit, operator.request(request)).await;
+    response.map_err(|_elapsed| FeedError::TimedOut)?.map_err(FeedError::Ask)
 }

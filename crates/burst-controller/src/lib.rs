@@ -9,7 +9,7 @@
 //!
 //! What to do is decided by pure code: crate `burst` says for which jobs a policy requests nodes, and
 //! `plan::bursting` what the next step of a Burst is. This crate watches, asks and writes. It may be
-//! killed between any two writes: everything that it remembers is in objects, or is found again.
+//! killed between any two writes: what it must not forget is in objects.
 //!
 //! It is a program of its own, with an account of its own, because it has what neither the operator
 //! nor a broker should have: credentials of other clusters. They are read from Secrets of the policy's
@@ -22,6 +22,7 @@ mod home;
 mod metrics;
 mod policies;
 mod run;
+mod schedule;
 mod stores;
 mod target;
 

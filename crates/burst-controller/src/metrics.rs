@@ -21,7 +21,7 @@ pub(crate) struct Metrics {
     pub(crate) decide_seconds: Histogram,
     /// From the creation of a Burst to the existence of everything at the target.
     provision_seconds: Histogram,
-    /// From then to the last broker that joined.
+    /// From then to the first broker that joined.
     join_seconds: Histogram,
     /// How long Bursts were up when they were given back.
     run_seconds: Histogram,
@@ -69,7 +69,7 @@ impl Metrics {
                 "From the creation of a Burst until everything exists at its target",
                 &self.provision_seconds,
             ),
-            ("join_seconds", "From then until all its brokers have joined", &self.join_seconds),
+            ("join_seconds", "From then until its first broker has joined", &self.join_seconds),
             ("run_seconds", "From then until a Burst is given back", &self.run_seconds),
             (
                 "idle_seconds",
@@ -80,8 +80,9 @@ impl Metrics {
         for (name, help, histogram) in histograms {
             registry.register(name, help, histogram.clone());
         }
-        registry.register("nodes", "Nodes of all Bursts", self.nodes.clone());
-        let help = "Steps of Bursts that have failed at their target";
+        registry.register("nodes", "Nodes that all Bursts should have", self.nodes.clone());
+        let help =
+            "Steps of Bursts that have failed at their target, and times it could not be observed";
         registry.register("step_failures", help, self.failures.clone());
     }
 
@@ -110,7 +111,7 @@ impl Metrics {
             let created = burst.metadata.creation_timestamp.as_ref().map(|time| time.0);
             since(created).into_iter().for_each(|it| self.provision_seconds.observe(it));
         }
-        if becomes("Joined") {
+        if before.joined_at.is_empty() && !next.joined_at.is_empty() {
             let prepared = changed_at(&before, "Prepared");
             since(prepared).into_iter().for_each(|it| self.join_seconds.observe(it));
         }

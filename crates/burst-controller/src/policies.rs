@@ -8,19 +8,20 @@ use std::time::Duration;
 use flux_operator_api::burst::{BurstTarget, JobAnswer};
 use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, BurstSpec, MiniCluster};
 use flux_operator_burst::{
-    Action, Answer, Decision, IdleRanks, Memory, PolicyState, Pool, PoolState, Situation, decide,
-    is_burst_of,
+    Action, Answer, Decision, IdleRanks, Memory, PolicyState, Situation, decide, is_burst_of,
 };
 use flux_operator_flux::JobId;
-use flux_operator_plan::bursting::{policy_burst_name, policy_status, selects, used_today};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use flux_operator_plan::bursting::{
+    needs_nodes, policy_burst_name, policy_status, selects, used_today,
+};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::bursts::Context;
+use crate::bursts::{Context, exactly};
 use crate::errors::{chain, is_conflict, is_not_found};
 
 /// How long a write may take to appear in the watch. Then it is decided without it: it has failed, or
@@ -34,27 +35,22 @@ const MAX_ANSWERS: usize = 50;
 /// time.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a target is not tried again after a Burst whose brokers did not join.
-const FAILED_DURATION: SignedDuration = SignedDuration::from_mins(10);
-
 /// The longest time between two decisions, for changes that no watch shows, such as a new day.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
 
 type ClusterRef = ObjectRef<MiniCluster>;
 
-/// What is kept between two rounds. If it is lost, nothing is requested that would not have been.
+/// What is kept between two decisions. If it is lost, a target that has failed is tried again.
 #[derive(Default)]
 pub(crate) struct Policies {
-    memories: HashMap<ClusterRef, Memory>,
-    idle: HashMap<ClusterRef, IdleRanks>,
+    /// By the uid of the MiniCluster: another one of the same name is another instance.
+    memories: HashMap<String, Memory>,
+    idle: HashMap<String, IdleRanks>,
     /// Bursts that were created or resized, to how many nodes, and that the store does not show like
     /// that yet.
     unseen: HashMap<ObjectRef<Burst>, (i32, Instant)>,
-    /// Targets of MiniClusters whose last Burst has never joined, and until when they are not tried
-    /// again.
-    failed: HashMap<(ClusterRef, String, String), Timestamp>,
     /// What was decided last for each MiniCluster.
-    decided: HashMap<ClusterRef, Vec<Answer>>,
+    decided: HashMap<String, Vec<Answer>>,
     /// When the status of each policy was written last.
     written: HashMap<ObjectRef<BurstPolicy>, Instant>,
 }
@@ -76,14 +72,13 @@ impl Policies {
     /// latest.
     pub(crate) async fn apply(&mut self, context: &Context) -> Duration {
         let now = Timestamp::now();
-        let policies = accepted_first(context);
+        let policies = served_policies(context);
         self.follow(context, &policies);
         let stores = &context.stores;
         self.unseen.retain(|burst, (nodes, since)| {
             let shown = stores.bursts.get(burst).map(|burst| burst.spec.nodes);
             shown != Some(*nodes) && since.elapsed() < WRITE_PATIENCE
         });
-        self.note_failures(context, now);
         let mut summaries: BTreeMap<String, Summary> = BTreeMap::new();
         let mut next = MAX_INTERVAL;
         for cluster in stores.clusters.state() {
@@ -96,6 +91,7 @@ impl Policies {
                 summaries.entry(key(policy)).or_default().clusters += 1;
             }
             let reference = ObjectRef::from_obj(&*cluster);
+            let uid = cluster.uid().unwrap_or_default();
             let is_unseen = self.unseen.keys().any(|it| it.namespace == reference.namespace);
             let is_deleting = cluster.metadata.deletion_timestamp.is_some();
             let decision = match is_unseen || is_deleting {
@@ -108,13 +104,14 @@ impl Policies {
                 }
                 let wait = decision.requeue_at.map(|at| at.duration_since(now).try_into());
                 next = wait.and_then(Result::ok).unwrap_or(next).min(next);
-                self.memories.insert(reference.clone(), decision.memory);
-                self.decided.insert(reference.clone(), decision.answers);
+                self.memories.insert(uid.clone(), decision.memory);
+                self.decided.insert(uid.clone(), decision.answers);
             }
             let is_late = context.feeds.is_late(&reference);
-            let answers = match self.decided.get(&reference).filter(|_| !is_late) {
+            let answers = match self.decided.get(&uid).filter(|_| !is_late) {
                 Some(answers) => Answers::Known(answers),
-                None if is_late => Answers::Late,
+                None if is_late && needs_nodes(&cluster) => Answers::Late,
+                None if is_late => Answers::Known(&[]),
                 None => Answers::Expected,
             };
             summarize(&mut summaries, &cluster, &serving, &answers);
@@ -137,44 +134,13 @@ impl Policies {
             ObjectRef::new(&burst.spec.cluster).within(&namespace)
         }));
         wanted.retain(|it| context.home.serves(it.namespace.as_deref().unwrap_or_default()));
-        self.memories.retain(|cluster, _| wanted.contains(cluster));
-        self.idle.retain(|cluster, _| wanted.contains(cluster));
-        self.decided.retain(|cluster, _| wanted.contains(cluster));
+        let clusters = context.stores.clusters.state();
+        let uids: HashSet<String> = clusters.iter().filter_map(|it| it.uid()).collect();
+        self.memories.retain(|uid, _| uids.contains(uid));
+        self.idle.retain(|uid, _| uids.contains(uid));
+        self.decided.retain(|uid, _| uids.contains(uid));
+        self.written.retain(|policy, _| context.stores.policies.get(policy).is_some());
         context.feeds.follow(&wanted);
-    }
-
-    /// Notes targets that are given up because no broker has ever joined, so that the next one in the
-    /// list is tried.
-    fn note_failures(&mut self, context: &Context, now: Timestamp) {
-        self.failed.retain(|_, until| *until > now);
-        for burst in context.stores.bursts.state() {
-            let status = burst.status.clone().unwrap_or_default();
-            let has_joined = status.online > 0 || !status.idle_since.is_empty();
-            let since = status.giving_back_since.parse::<Timestamp>();
-            if let (Ok(since), Some(policy), false) = (since, burst.policy(), has_joined) {
-                let namespace = burst.namespace().unwrap_or_default();
-                let cluster = ObjectRef::new(&burst.spec.cluster).within(&namespace);
-                let key = (cluster, policy.to_owned(), burst.spec.target.name.clone());
-                self.failed.insert(key, since + FAILED_DURATION);
-            }
-        }
-    }
-
-    /// The targets of a MiniCluster that are not tried now, as Bursts without nodes.
-    fn failed_targets(&self, cluster: &ClusterRef, serving: &[Arc<BurstPolicy>]) -> Vec<Pool> {
-        let of_cluster = self.failed.iter().filter(|((it, _, _), _)| it == cluster);
-        let pools = of_cluster.filter_map(|((_, policy, target), until)| {
-            let policy = serving.iter().find(|it| it.name_any() == *policy)?;
-            let target = policy.spec.targets.iter().find(|it| it.name == *target)?;
-            Some(Pool {
-                name: String::new(),
-                policy: Some(policy.name_any()),
-                target: target.clone(),
-                nodes: 0,
-                state: PoolState::Failed { until: *until },
-            })
-        });
-        pools.collect()
     }
 
     fn decide(
@@ -188,13 +154,13 @@ impl Policies {
         let jobs = context.feeds.jobs(&reference)?;
         let bursts = bursts_of(context, cluster);
         let bursts: Vec<&Burst> = bursts.iter().map(Arc::as_ref).collect();
-        let idle = self.idle.entry(reference.clone()).or_default();
-        let mut situation = Situation::of(cluster, &jobs, &bursts, idle, now);
-        situation.pools.extend(self.failed_targets(&reference, serving));
+        let uid = cluster.uid().unwrap_or_default();
+        let idle = self.idle.entry(uid.clone()).or_default();
+        let situation = Situation::of(cluster, &jobs, &bursts, idle, now);
         let states: Vec<PolicyState> =
             serving.iter().map(|policy| state_of(context, policy, now)).collect();
         let none = Memory::default();
-        let memory = self.memories.get(&reference).unwrap_or(&none);
+        let memory = self.memories.get(&uid).unwrap_or(&none);
         let start = Instant::now();
         let Situation { instance, pools, jobs } = &situation;
         let decision = decide(instance, &states, pools, jobs, memory, now);
@@ -216,15 +182,14 @@ impl Policies {
                 let Some(policy) = serving.iter().find(|it| it.name_any() == *policy) else {
                     return;
                 };
-                let burst = new_burst(context, policy, cluster, target, *nodes, jobs);
+                let burst = self.new_burst(context, policy, cluster, target, *nodes, jobs);
                 let reference = ObjectRef::from_obj(&burst);
                 tracing::info!(burst = %reference, nodes, "a policy creates a Burst");
+                // Also if it is refused: it is not tried again at once.
+                self.unseen.insert(reference, (*nodes, Instant::now()));
                 match bursts.create(&PostParams::default(), &burst).await {
                     Err(error) if !is_conflict(&error) => Err(error),
-                    _ => {
-                        self.unseen.insert(reference, (*nodes, Instant::now()));
-                        Ok(())
-                    }
+                    _ => Ok(()),
                 }
             }
             Action::Resize { burst, nodes } => {
@@ -236,7 +201,11 @@ impl Policies {
             }
             Action::GiveBack { burst, why } => {
                 tracing::info!(burst, ?why, "a policy gives a Burst back");
-                bursts.delete(burst, &DeleteParams::default()).await.map(drop)
+                let reference = ObjectRef::new(burst).within(&namespace);
+                match context.stores.bursts.get(&reference) {
+                    Some(found) => bursts.delete(burst, &exactly(&found)).await.map(drop),
+                    None => Ok(()),
+                }
             }
         };
         if let Err(error) =
@@ -249,6 +218,50 @@ impl Policies {
                 "failed to apply a decision of a policy"
             );
         }
+    }
+
+    /// The Burst that a policy creates. The first name that is not taken is used.
+    fn new_burst(
+        &self,
+        context: &Context,
+        policy: &BurstPolicy,
+        cluster: &MiniCluster,
+        target: &BurstTarget,
+        nodes: i32,
+        jobs: &[u64],
+    ) -> Burst {
+        let namespace = cluster.namespace().unwrap_or_default();
+        let uid = |object: Option<String>| object.unwrap_or_default();
+        let (policy_uid, cluster_uid) = (uid(policy.uid()), uid(cluster.uid()));
+        let name = |number: usize| {
+            policy_burst_name(&policy_uid, &cluster_uid, &cluster.name_any(), &target.name, number)
+        };
+        let is_free = |name: &String| {
+            let reference = ObjectRef::new(name).within(&namespace);
+            context.stores.bursts.get(&reference).is_none() && !self.unseen.contains_key(&reference)
+        };
+        let name = (0..).map(name).find(is_free).unwrap_or_default();
+        let mut burst = Burst::new(
+            &name,
+            BurstSpec {
+                cluster: cluster.name_any(),
+                policy: policy.name_any(),
+                target: target.clone(),
+                nodes,
+                lifetime_seconds: Some(policy.spec.limits.lifetime_seconds()),
+                idle_seconds: Some(policy.spec.give_back.idle_seconds()),
+                grace_seconds: Some(policy.spec.give_back.grace_seconds()),
+                jobs: jobs
+                    .iter()
+                    .take(MAX_ANSWERS)
+                    .map(|id| JobId::from(*id).to_string())
+                    .collect(),
+            },
+        );
+        burst.metadata.namespace = Some(namespace);
+        // A policy that is deleted takes its Bursts with it.
+        burst.metadata.owner_references = policy.controller_owner_ref(&()).map(|it| vec![it]);
+        burst
     }
 
     async fn write_statuses(
@@ -265,10 +278,16 @@ impl Policies {
             let of_policy: Vec<&Burst> = of_policy.iter().map(Arc::as_ref).collect();
             let is_served = context.home.serves(&policy.namespace().unwrap_or_default());
             let status = BurstPolicyStatus {
-                clusters: summary.clusters,
                 pending_jobs: summary.pending,
                 jobs: summary.answers.clone(),
-                ..policy_status(&policy, &of_policy, is_served, &summary.unknown, now)
+                ..policy_status(
+                    &policy,
+                    &of_policy,
+                    is_served,
+                    summary.clusters,
+                    &summary.unknown,
+                    now,
+                )
             };
             let lately =
                 self.written.get(&reference).is_some_and(|at| at.elapsed() < STATUS_INTERVAL);
@@ -293,8 +312,8 @@ impl Policies {
     }
 }
 
-/// The policies that are applied, the oldest first.
-fn accepted_first(context: &Context) -> Vec<Arc<BurstPolicy>> {
+/// The policies of namespaces that are served, the oldest first.
+fn served_policies(context: &Context) -> Vec<Arc<BurstPolicy>> {
     let mut policies = context.stores.policies.state();
     policies.retain(|policy| {
         let is_deleting = policy.metadata.deletion_timestamp.is_some();
@@ -330,44 +349,6 @@ fn state_of(context: &Context, policy: &BurstPolicy, now: Timestamp) -> PolicySt
     let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
     let used = used_today(usage, bursts.iter().copied(), now);
     PolicyState::of(policy, bursts, used)
-}
-
-/// The Burst that a policy creates. The first name that is not taken is used.
-fn new_burst(
-    context: &Context,
-    policy: &BurstPolicy,
-    cluster: &MiniCluster,
-    target: &BurstTarget,
-    nodes: i32,
-    jobs: &[u64],
-) -> Burst {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let uid = |object: Option<String>| object.unwrap_or_default();
-    let (policy_uid, cluster_uid) = (uid(policy.uid()), uid(cluster.uid()));
-    let name = |number: usize| {
-        policy_burst_name(&policy_uid, &cluster_uid, &cluster.name_any(), &target.name, number)
-    };
-    let is_free = |name: &String| {
-        context.stores.bursts.get(&ObjectRef::new(name).within(&namespace)).is_none()
-    };
-    let name = (0..).map(name).find(is_free).unwrap_or_default();
-    let mut burst = Burst::new(
-        &name,
-        BurstSpec {
-            cluster: cluster.name_any(),
-            policy: policy.name_any(),
-            target: target.clone(),
-            nodes,
-            lifetime_seconds: Some(policy.spec.limits.lifetime_seconds()),
-            idle_seconds: Some(policy.spec.give_back.idle_seconds()),
-            grace_seconds: Some(policy.spec.give_back.grace_seconds()),
-            jobs: jobs.iter().take(MAX_ANSWERS).map(|id| JobId::from(*id).to_string()).collect(),
-        },
-    );
-    burst.metadata.namespace = Some(namespace);
-    // A policy that is deleted takes its Bursts with it.
-    burst.metadata.owner_references = policy.controller_owner_ref(&()).map(|it| vec![it]);
-    burst
 }
 
 /// What is known of the jobs of a MiniCluster.

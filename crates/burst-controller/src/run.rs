@@ -1,6 +1,6 @@
 //! Starts the watches, the decisions about policies and the reconciliation of Bursts.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
+use crate::schedule::Schedule;
 use crate::stores::{Change, Stores, Watches, watch};
 use crate::target::Clients;
 
@@ -80,10 +81,6 @@ pub enum BurstControllerError {
     TaskExited(TaskExited),
 }
 
-/// How many Bursts are reconciled at the same time: a target that does not respond must not keep the
-/// others waiting.
-const CONCURRENCY: usize = 16;
-
 /// The delay between a change and a decision, so that several changes cause one.
 const COALESCE: Duration = Duration::from_millis(50);
 
@@ -95,6 +92,14 @@ pub async fn run(
     options: Options,
 ) -> Result<(), BurstControllerError> {
     raise_file_limit();
+    let served: Vec<&str> = options.served.iter().map(String::as_str).collect();
+    let (served, operator) = (served.join(","), options.operator_url.as_str());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        served,
+        operator,
+        "the burst controller starts"
+    );
     let operator = operator_client(&options)?;
     let mut tasks = start(with_timeouts(client), operator, probes, options);
     tokio::select! {
@@ -110,6 +115,8 @@ fn operator_client(options: &Options) -> Result<Client, BurstControllerError> {
         url: options.operator_url.clone(),
     })?;
     let mut config = Config::new(url);
+    // No certificates of the system are needed, and the image has none.
+    config.root_cert = Some(Vec::new());
     config.auth_info = match &options.token {
         Token::File(path) => AuthInfo {
             token_file: Some(path.to_string_lossy().into_owned()),
@@ -214,44 +221,29 @@ async fn reconcile_bursts(
 ) {
     // The sender ends only with the program.
     drop(listed.wait_for(|is_listed| *is_listed).await);
-    let mut due: HashMap<ObjectRef<Burst>, Instant> = HashMap::new();
-    let mut busy: HashSet<ObjectRef<Burst>> = HashSet::new();
+    let mut schedule = Schedule::default();
     let mut running = FuturesUnordered::new();
     loop {
         let now = Instant::now();
-        let ready: Vec<ObjectRef<Burst>> = (due.iter())
-            .filter(|(name, at)| **at <= now && !busy.contains(*name))
-            .map(|(name, _)| name.clone())
-            .take(CONCURRENCY.saturating_sub(busy.len()))
-            .collect();
-        for name in ready {
-            due.remove(&name);
-            busy.insert(name.clone());
+        for name in schedule.start(now) {
             let context = context.clone();
             running.push(async move {
                 let again = reconcile(&context, &name).await;
                 (name, again)
             });
         }
-        let waiting = due.iter().filter(|(name, _)| !busy.contains(*name)).map(|(_, at)| *at);
-        let next = waiting.min().filter(|_| busy.len() < CONCURRENCY);
         let pause = async {
-            match next {
+            match schedule.next() {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             Some((name, again)) = running.next(), if !running.is_empty() => {
-                busy.remove(&name);
-                if let Some(again) = again {
-                    let at = Instant::now() + again;
-                    let earlier = due.get(&name).copied();
-                    due.insert(name, earlier.map_or(at, |earlier| earlier.min(at)));
-                }
+                schedule.end(name, again, Instant::now());
             }
             name = names.recv() => match name {
-                Some(name) => drop(due.insert(name, Instant::now())),
+                Some(name) => schedule.change(name, Instant::now()),
                 None => return,
             },
             () = pause => {}

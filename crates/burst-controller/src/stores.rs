@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use futures::{Stream, StreamExt};
+use kube::core::{DeserializeGuard, error_boundary::InvalidObject};
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
@@ -96,11 +97,37 @@ where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     K: Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
-    let api: Api<K> = match namespace {
+    // An object that cannot be read must not keep the others from being seen.
+    let api: Api<DeserializeGuard<K>> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    watcher(api, watcher::Config::default().timeout(WATCH_SECONDS))
+    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
+    events.filter_map(async |event| match event {
+        Ok(event) => readable(event).map(Ok),
+        Err(error) => Some(Err(error)),
+    })
+}
+
+/// An event without an object that cannot be read.
+fn readable<K: Resource<DynamicType = ()>>(
+    event: watcher::Event<DeserializeGuard<K>>,
+) -> Option<watcher::Event<K>> {
+    let read = |object: DeserializeGuard<K>| {
+        let name = object.name_any();
+        let unreadable = |error: InvalidObject| {
+            let kind = K::kind(&());
+            tracing::warn!(%kind, name, error = error.error, "an object cannot be read");
+        };
+        object.0.map_err(unreadable).ok()
+    };
+    Some(match event {
+        watcher::Event::Apply(object) => watcher::Event::Apply(read(object)?),
+        watcher::Event::Delete(object) => watcher::Event::Delete(read(object)?),
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(read(object)?),
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitDone => watcher::Event::InitDone,
+    })
 }
 
 /// Keeps a store current, and reports every object that has changed or was deleted.

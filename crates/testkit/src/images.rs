@@ -49,6 +49,24 @@ pub fn import_all() -> Result<()> {
         .map_err(anyhow::Error::msg)
 }
 
+/// An image with fluxlet that says it is another release of Flux.
+const OTHER_RELEASE_IMAGE: &str = "flux-operator.test/other-release:1";
+
+/// Imports an image with another release of Flux into a testbed.
+pub fn import_other_release_to(testbed: &Testbed) -> Result<&'static str> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("flux");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\n[ \"$*\" = version ] && echo 'commands: 0.70.0' && exit\nexec fluxlet \"$@\"\n",
+    )?;
+    let image = Image::busybox(OTHER_RELEASE_IMAGE)?
+        .file(&static_program("fluxlet")?, "/usr/bin/fluxlet", 0o755)
+        .file(&script, "/usr/bin/flux", 0o755);
+    import_image(testbed, image)?;
+    Ok(OTHER_RELEASE_IMAGE)
+}
+
 /// Imports the operator's own image into the testbed.
 pub fn import_operator() -> Result<()> {
     import_operator_to(&testbed()?)

@@ -9,7 +9,7 @@ use crate::images::{import_image, with_own_flux};
 use crate::merge;
 
 /// The image in which examples run: busybox and a Flux.
-const IMAGE: &str = "flux-operator.test/sample:1";
+pub const IMAGE: &str = "flux-operator.test/sample:1";
 
 /// Imports the image into a testbed.
 pub fn import_to(testbed: &Testbed) -> Result<()> {

@@ -41,6 +41,8 @@ impl Target for SameCluster {
                 is_complete: joiner.metadata.deletion_timestamp.is_none(),
                 has_any: true,
                 nodes: joiner.spec.size,
+                // One that waits for ranks has no pods, and one that shrinks has more than it should.
+                present: joiner.status.as_ref().map_or(0, |status| status.size),
                 trouble: joiner_trouble(&joiner),
                 ..TargetView::default()
             }))

@@ -4,16 +4,18 @@
 //! controller, with its rights, so such a kubeconfig is refused.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Mutex;
+use std::time::Duration;
 
-use flux_operator_api::Reason;
 use flux_operator_api::burst::KubeconfigTarget;
+use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::TargetFailure;
-use flux_operator_service::api_client::with_timeouts;
+use flux_operator_service::api_client::{RequestLimits, limited};
 use flux_operator_service::lock::lock;
 use k8s_openapi::api::core::v1::Secret;
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Client, Config, ResourceExt};
 use sha2::{Digest, Sha256};
 
 use crate::errors::{chain, target_failure};
@@ -25,39 +27,89 @@ const DEFAULT_KEY: &str = "kubeconfig";
 /// The largest kubeconfig. A usual one has some 6 KB.
 const MAX_BYTES: usize = 64 * 1024;
 
+/// A target is not ours: it may answer slowly, and with anything.
+const TARGET_LIMITS: RequestLimits =
+    RequestLimits { timeout: Duration::from_secs(8), response_bytes: 4 * 1024 * 1024 };
+
 /// The largest number of clients that are kept.
 const MAX_CLIENTS: usize = 256;
 
 /// Clients by the content of their kubeconfig, so that a connection is used more than once.
 #[derive(Default)]
-pub(crate) struct Clients(Mutex<HashMap<[u8; 32], (Client, String)>>);
+pub(crate) struct Clients {
+    by_content: Mutex<HashMap<[u8; 32], Connected>>,
+    /// What each Secret contained last. With that a Burst is given back if the Secret is deleted first,
+    /// as with its whole namespace.
+    last: Mutex<HashMap<(String, KubeconfigTarget), Connected>>,
+}
+
+/// A client for another Kubernetes cluster.
+#[derive(Clone)]
+pub struct Connected {
+    /// The client.
+    pub client: Client,
+    /// The namespace of the kubeconfig's context.
+    pub namespace: String,
+    /// The server's address.
+    server: String,
+}
+
+impl Connected {
+    /// A hash of the server and the namespace.
+    pub(crate) fn place(&self) -> String {
+        let digest = Sha256::digest(format!("{}\n{}", self.server, self.namespace).as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
 
 impl Clients {
-    /// The client of a target, and the namespace there.
+    /// The client of a target, with the namespace there. For a Burst that is given back, the last one
+    /// is good enough.
     pub(crate) async fn of(
         &self,
         home: &Home,
-        namespace: &str,
+        burst: &Burst,
         target: &KubeconfigTarget,
-    ) -> Result<(Client, String), TargetFailure> {
-        let text = read(home, namespace, target).await?;
-        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let known = lock(&self.0).get(&hash).cloned();
-        let (client, default) = match known {
-            Some(known) => known,
-            None => {
-                let made = connect(&text).await?;
-                let mut clients = lock(&self.0);
-                if clients.len() >= MAX_CLIENTS {
-                    clients.clear();
-                }
-                clients.insert(hash, made.clone());
-                made
+    ) -> Result<Connected, TargetFailure> {
+        let namespace = burst.namespace().unwrap_or_default();
+        let key = (namespace.clone(), target.clone());
+        let text = match read(home, &namespace, target).await {
+            Ok(text) => text,
+            Err(failure) => {
+                let is_deleting = burst.metadata.deletion_timestamp.is_some();
+                let last = lock(&self.last).get(&key).cloned().filter(|_| is_deleting);
+                return last.ok_or(failure);
             }
         };
-        let there = if target.namespace.is_empty() { default } else { target.namespace.clone() };
-        Ok((client, there))
+        let mut connected = self.connected(&text).await?;
+        if !target.namespace.is_empty() {
+            connected.namespace.clone_from(&target.namespace);
+        }
+        insert(&self.last, key, &connected);
+        Ok(connected)
     }
+
+    async fn connected(&self, text: &str) -> Result<Connected, TargetFailure> {
+        let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        let known = lock(&self.by_content).get(&hash).cloned();
+        match known {
+            Some(known) => Ok(known),
+            None => {
+                let made = connect(text).await?;
+                insert(&self.by_content, hash, &made);
+                Ok(made)
+            }
+        }
+    }
+}
+
+/// Keeps a client. They are few; if there are too many, all are made again.
+fn insert<K: Eq + Hash>(clients: &Mutex<HashMap<K, Connected>>, key: K, connected: &Connected) {
+    let mut clients = lock(clients);
+    if clients.len() >= MAX_CLIENTS {
+        clients.clear();
+    }
+    clients.insert(key, connected.clone());
 }
 
 /// Reads a kubeconfig from its Secret.
@@ -90,17 +142,19 @@ fn refused(why: &str) -> TargetFailure {
 
 /// A client for the cluster of a kubeconfig, and the namespace of its context. A kubeconfig that
 /// would run a program or read a file is refused, because others may have written it.
-pub async fn connect(text: &str) -> Result<(Client, String), TargetFailure> {
+pub async fn connect(text: &str) -> Result<Connected, TargetFailure> {
     // The parser's message may contain a part of the text.
     let kubeconfig =
         Kubeconfig::from_yaml(text).map_err(|_error| refused("it is not a kubeconfig"))?;
     check(&kubeconfig)?;
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let config = config.map_err(|error| refused(&chain(&error)))?;
-    let namespace = config.default_namespace.clone();
+    let mut config = config.map_err(|error| refused(&chain(&error)))?;
+    // A small answer could become a large one.
+    config.disable_compression = true;
+    let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     let client = Client::try_from(config).map_err(|error| refused(&chain(&error)))?;
-    Ok((with_timeouts(client), namespace))
+    Ok(Connected { client: limited(client, TARGET_LIMITS), namespace, server })
 }
 
 /// Refuses whatever would run a program or read a file, by the name of its field.
@@ -147,11 +201,13 @@ fn forbidden_of_cluster(cluster: &Cluster) -> Option<&'static str> {
 
 /// Whether a token would be sent in the clear, and not only to this machine.
 fn is_in_the_clear(server: &str) -> bool {
-    let Some(host) = server.strip_prefix("http://") else {
-        return !server.starts_with("https://");
-    };
-    let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-    !matches!(host, "127.0.0.1" | "localhost" | "[::1]")
+    let Ok(uri) = server.parse::<http::Uri>() else { return true };
+    let is_local = matches!(uri.host(), Some("127.0.0.1" | "localhost" | "[::1]"));
+    match uri.scheme_str() {
+        Some("https") => false,
+        Some("http") => !is_local,
+        _ => true,
+    }
 }
 
 #[cfg(test)]
@@ -173,8 +229,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_kubeconfig_with_a_token_is_accepted() {
-        let (_, namespace) = connect(&kubeconfig("token: t", "")).await.unwrap();
-        assert_eq!(namespace, "there");
+        let connected = connect(&kubeconfig("token: t", "")).await.unwrap();
+        assert_eq!(connected.namespace, "there");
+        let other = connect(&kubeconfig_for("https://127.0.0.1:2", "token: t", "")).await.unwrap();
+        assert_ne!(connected.place(), other.place());
+        connect(&kubeconfig_for("http://127.0.0.1:1", "token: t", "")).await.unwrap();
     }
 
     #[tokio::test]
@@ -194,9 +253,11 @@ mod tests {
             assert_eq!(failure.reason, Reason::KubeconfigRefused, "{field}");
             assert!(failure.message.contains(&format!("refused: {field} would")), "{failure}");
         }
-        let plain = kubeconfig_for("http://10.0.0.1:80", "token: t", "");
-        let failure = connect(&plain).await.err().unwrap();
-        assert!(failure.message.contains("refused: server would"), "{failure}");
+        for server in ["http://10.0.0.1:80", "http://127.0.0.1:80@10.0.0.1", "ftp://127.0.0.1"] {
+            let plain = kubeconfig_for(server, "token: t", "");
+            let failure = connect(&plain).await.err().unwrap();
+            assert!(failure.message.contains("refused: server would"), "{server}: {failure}");
+        }
         let failure = connect("token: very-secret").await.err().unwrap();
         assert!(!failure.message.contains("very-secret"), "{failure}");
     }

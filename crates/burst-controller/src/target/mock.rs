@@ -49,8 +49,10 @@ impl Mock {
             is_complete: true,
             has_any: true,
             nodes,
+            present: nodes,
             trouble: is_full.then_some(full),
             mock_joined: Some(if has_joined { nodes } else { 0 }),
+            ..TargetView::default()
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Pool<'a> {
 /// Where brokers of a Burst run. Every call can be repeated: one that has been done already does
 /// nothing.
 pub(crate) trait Target: Send + Sync {
-    /// What exists there.
+    /// What exists there. Fails if that is another place than the one where the Burst was started.
     fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>>;
 
     /// Creates what is missing, for as many nodes as the Burst should have.
@@ -60,8 +60,8 @@ pub(crate) async fn target_of(
     Ok(match burst.spec.target.kind() {
         TargetKind::Cluster => Box::new(SameCluster::new(home, &namespace)),
         TargetKind::Kubeconfig(kubeconfig) => {
-            let (client, there) = clients.of(home, &namespace, kubeconfig).await?;
-            Box::new(OtherCluster::new(home.clone(), client, there))
+            let connected = clients.of(home, burst, kubeconfig).await?;
+            Box::new(OtherCluster::new(home.clone(), connected))
         }
         TargetKind::Mock(mock) => Box::new(Mock::new(mock.clone())),
     })

@@ -1,10 +1,10 @@
 //! Another Kubernetes cluster: a Secret, a ConfigMap and a Job, rendered at home. It needs neither the
 //! operator nor its CRDs, and rights for one namespace.
 
-use flux_operator_api::Reason;
+use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
     BURST_LABEL, PoolPods, RemotePool, TargetFailure, TargetView, burst_annotations, burst_labels,
-    deadline_seconds, object_name, pods_trouble, remote_config_map_name, remote_pool,
+    deadline_seconds, job_failure, object_name, pods_trouble, remote_config_map_name, remote_pool,
     remote_secret_name, resize_patch,
 };
 use futures::FutureExt;
@@ -13,31 +13,48 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::kubeconfig::Connected;
 use super::{Pool, Target};
 use crate::errors::{chain, is_conflict, is_not_found, target_failure};
 use crate::home::Home;
 
+/// Of how many pods the state is read: enough to see that some exist, and what keeps them from starting.
+const MAX_PODS: u32 = 100;
+
 /// Another Kubernetes cluster.
 pub(crate) struct OtherCluster {
     home: Home,
-    client: Client,
-    namespace: String,
+    connected: Connected,
 }
 
 impl OtherCluster {
-    pub(crate) fn new(home: Home, client: Client, namespace: String) -> OtherCluster {
-        OtherCluster { home, client, namespace }
+    pub(crate) fn new(home: Home, connected: Connected) -> OtherCluster {
+        OtherCluster { home, connected }
+    }
+
+    /// Its objects are where they were created: elsewhere it would be started again, and the first
+    /// ones would be left.
+    fn check_place(&self, burst: &Burst) -> Result<String, TargetFailure> {
+        let place = self.connected.place();
+        match burst.status.as_ref().map(|status| status.place.as_str()) {
+            Some(known) if !known.is_empty() && known != place => Err(TargetFailure::new(
+                Reason::TargetChanged,
+                "the kubeconfig names another server or namespace than when the Burst was started: \
+                 write the former ones into the Secret again",
+            )),
+            _ => Ok(place),
+        }
     }
 
     fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        Api::namespaced(self.connected.client.clone(), &self.connected.namespace)
     }
 
     /// Creates an object, unless it exists.
@@ -79,7 +96,7 @@ impl OtherCluster {
         let uid = pool.burst.uid().unwrap_or_default();
         let labels = burst_labels(pool.burst, &cluster.uid().unwrap_or_default());
         let pods = PoolPods {
-            namespace: &self.namespace,
+            namespace: &self.connected.namespace,
             uid: &uid,
             nodes: pool.burst.spec.nodes,
             labels: &labels,
@@ -88,7 +105,7 @@ impl OtherCluster {
         };
         let made =
             remote_pool(cluster, job.as_ref(), &name, &name, &pods, secrets, &self.home.settings);
-        let mut made = made.map_err(|error| not_ready(chain(&error)))?;
+        let mut made = made.map_err(|error| TargetFailure::new(error.reason(), chain(&error)))?;
         for metadata in
             [&mut made.secret.metadata, &mut made.config_map.metadata, &mut made.job.metadata]
         {
@@ -99,13 +116,23 @@ impl OtherCluster {
     }
 }
 
+/// How many pods a Job has. Kubernetes may not have counted those of a new one yet.
+fn present(job: &Job, wanted: Option<i32>) -> i32 {
+    let status = job.status.clone().unwrap_or_default();
+    let is_new = status.start_time.is_none();
+    let wanted = wanted.filter(|_| is_new && job_failure(job).is_none());
+    status.active.or(wanted).unwrap_or_default()
+}
+
 impl Target for OtherCluster {
     fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
         async move {
+            let place = self.check_place(pool.burst)?;
             let name = object_name(pool.burst);
             let job = self.api::<Job>().get_opt(&name).await;
             let job = job.map_err(|error| target_failure("get the Job at the target", &error))?;
             let of_burst = ListParams::default().labels(&format!("{BURST_LABEL}={name}"));
+            let of_burst = of_burst.limit(MAX_PODS);
             let pods = self.api::<Pod>().list(&of_burst).await;
             let pods = pods.map_err(|error| target_failure("list pods at the target", &error))?;
             let nodes = job.as_ref().and_then(|job| job.spec.as_ref()?.completions);
@@ -115,7 +142,10 @@ impl Target for OtherCluster {
                     .is_some_and(|it| it.metadata.deletion_timestamp.is_none()),
                 has_any: job.is_some() || !pods.items.is_empty(),
                 nodes: nodes.unwrap_or_default(),
+                present: job.as_ref().map_or(0, |job| present(job, nodes)),
                 trouble: pods_trouble(&pods.items),
+                job_failure: job.as_ref().and_then(job_failure),
+                place,
                 ..TargetView::default()
             })
         }

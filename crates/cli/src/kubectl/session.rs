@@ -152,7 +152,7 @@ impl Session {
                 401 => "log in again: the API server did not accept the kubeconfig's credentials",
                 403 => "ask an administrator for the permission, or choose a namespace with -n",
                 404 => "`kubectl get namespaces` lists the namespaces",
-                409 => "delete it first, or choose another name",
+                409 => "delete it and wait until it is deleted, or choose another name",
                 _ => return with_server_message(what, error),
             },
             kube::Error::Service(_) | kube::Error::HyperError(_) => {

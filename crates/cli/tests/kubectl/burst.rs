@@ -236,6 +236,8 @@ fn everything_at_a_target_is_a_leftover_if_nothing_of_ours_exists() {
     let ran = plugin(&folder, &[&words[..], &["--known-only", "--delete"]].concat());
     assert!(errors(&ran).starts_with("No leftovers found"), "{}", errors(&ran));
     let ran = plugin(&folder, &[&words[..], &["--delete"]].concat());
+    assert!(errors(&ran).starts_with("error: nothing was deleted: 5 of them"), "{}", errors(&ran));
+    let ran = plugin(&folder, &[&words[..], &["--delete", "--unknown-too"]].concat());
     assert_eq!((ran.status.code(), errors(&ran).as_str()), (Some(0), ""));
     assert_eq!(changes.try_iter().count(), 5);
 }

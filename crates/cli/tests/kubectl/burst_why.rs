@@ -109,6 +109,8 @@ fn objects() -> Vec<Value> {
             "generation": 1, "creationTimestamp": created })
     };
     let owned = |mut metadata: Value| {
+        // One that was created long ago would not be expected to join any more.
+        metadata["creationTimestamp"] = json!(jiff::Timestamp::now().to_string());
         metadata["ownerReferences"] = json!([{ "apiVersion": group, "kind": "BurstPolicy",
             "name": "cloud", "uid": "cloud-uid" }]);
         metadata

@@ -3,9 +3,12 @@
 
 use std::fmt;
 
+use flux_operator_api::burst::JobAnswer;
 use flux_operator_api::view::InstanceJobs;
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
-use flux_operator_burst::{Answer, IdleRanks, Memory, PolicyState, Situation, decide, is_burst_of};
+use flux_operator_burst::{
+    Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide, is_burst_of,
+};
 use flux_operator_flux::JobId;
 use flux_operator_plan::bursting::{selects, used_today};
 use jiff::Timestamp;
@@ -78,27 +81,44 @@ pub(super) fn answers(
     // Since when nodes have been missing is known to the controller alone.
     let decision = decide(&instance, &states, &pools, &jobs, &Memory::default(), now);
     let pending = decision.answers.len();
-    let item = |(position, answer): (usize, Answer)| JobReport {
-        job: JobId::from(answer.job).to_string(),
-        state: "pending".to_owned(),
-        position: Some(position),
-        pending: Some(pending),
-        reason: answer.reason.as_str().to_owned(),
-        message: answer.message,
-        policy: answer.policy,
-        burst: answer.burst,
+    let item = |(position, answer): (usize, Answer)| {
+        let job = JobId::from(answer.job).to_string();
+        let recorded = recorded(&serving, cluster, &job).filter(|_| is_short_term(&answer));
+        JobReport {
+            job,
+            state: "pending".to_owned(),
+            position: Some(position),
+            pending: Some(pending),
+            reason: recorded.map_or(answer.reason.as_str(), |it| &it.reason).to_owned(),
+            message: recorded.map_or(answer.message, |it| it.message.clone()),
+            policy: answer.policy,
+            burst: answer.burst,
+        }
     };
-    let unprocessed = serving.iter().filter(|it| accepted(it).is_none());
+    let unprocessed_policies = serving.iter().filter(|it| accepted(it).is_none());
     Report {
         namespace: cluster.namespace().unwrap_or_default(),
         cluster: cluster.name_any(),
         items: decision.answers.into_iter().enumerate().map(item).collect(),
-        notes: unprocessed.map(|it| unprocessed_note(it)).collect(),
+        notes: unprocessed_policies.map(|it| unprocessed(&it.name_any())).collect(),
     }
 }
 
-fn unprocessed_note(policy: &BurstPolicy) -> String {
-    unprocessed(&policy.name_any())
+/// Whether an answer depends on what only the controller remembers: since when nodes have been missing,
+/// and which targets have failed.
+fn is_short_term(answer: &Answer) -> bool {
+    answer.reason == AnswerReason::Stabilizing
+}
+
+/// The controller's own answer for a job, from the status of its policies.
+fn recorded<'a>(
+    policies: &[&'a BurstPolicy],
+    cluster: &MiniCluster,
+    job: &str,
+) -> Option<&'a JobAnswer> {
+    let statuses = policies.iter().filter_map(|policy| policy.status.as_ref());
+    let mut answers = statuses.flat_map(|status| &status.jobs);
+    answers.find(|it| it.id == job && it.cluster == cluster.name_any())
 }
 
 /// A policy with what its Bursts use.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_burst_controller::connect_to_target;
 use flux_operator_plan::bursting::BURST_LABEL;
+use flux_operator_service::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -35,7 +36,8 @@ const MAX_TRIES: usize = 20;
 /// They are found by labels, also if no Burst and no MiniCluster exists any more.
 ///
 /// If several Kubernetes clusters use one namespace of a target, what was made for the others is a
-/// leftover too: use --known-only.
+/// leftover too: use --known-only. The account of a target may not list its objects: give a context that
+/// may.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Secret of the namespace with a kubeconfig of the target, as in a policy.
@@ -61,6 +63,11 @@ pub(super) struct Arguments {
     /// Delete what is found, without asking.
     #[arg(long)]
     delete: bool,
+
+    /// Delete also what was made for MiniClusters that do not exist in this Kubernetes cluster, or that
+    /// you may not list.
+    #[arg(long, requires = "delete", conflicts_with = "known_only")]
+    unknown_too: bool,
 }
 
 /// A namespace of another Kubernetes cluster.
@@ -95,11 +102,20 @@ pub(super) async fn run(
         ));
         return Ok(ExitCode::SUCCESS);
     }
+    let unknown = found.iter().filter(|leftover| !leftover.is_of_known_cluster).count();
+    if arguments.delete && unknown > 0 && !arguments.unknown_too {
+        print::output(rows(&found, Timestamp::now()))?;
+        bail!(
+            "nothing was deleted: {unknown} of them are of MiniClusters that do not exist in this \
+             Kubernetes cluster, or that you may not list. If others use the target's namespace too, \
+             they may be in use\n\
+             hint: --known-only leaves them out; --unknown-too deletes them"
+        );
+    }
     if arguments.delete {
         return delete_all(session, target.as_ref(), &found, &existing).await;
     }
     print::output(rows(&found, Timestamp::now()))?;
-    let unknown = found.iter().filter(|leftover| !leftover.is_of_known_cluster).count();
     if unknown > 0 {
         print::message(format_args!(
             "warning: {unknown} of them are of MiniClusters that do not exist in this Kubernetes \
@@ -122,7 +138,8 @@ async fn target(
         (Some(secret), _) => {
             let text = kubeconfig(session, secret, &arguments.kubeconfig_key).await?;
             let connected = connect_to_target(&text).await;
-            connected.map_err(|failure| anyhow!("Secret {secret:?}: {failure}"))?
+            let connected = connected.map_err(|failure| anyhow!("Secret {secret:?}: {failure}"))?;
+            (connected.client, connected.namespace)
         }
         (None, Some(context)) => {
             let file = connection.kubeconfig.as_deref();
@@ -207,7 +224,7 @@ fn is_not_found(error: &kube::Error) -> bool {
 fn message_of(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
-        error => format!("{:#}", anyhow!("{error}")),
+        error => error_chain::chain(error),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use flux_operator_api::burst::{BurstTarget, TargetKind};
 use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster, Reason};
+use flux_operator_install::BURST_CONTROLLER;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 
@@ -112,8 +113,9 @@ impl RequestRefusal {
     fn hint(&self, namespace: &str) -> String {
         match self {
             RequestRefusal::NoController { .. } => format!(
-                "install it with `flux-operator manifests --burst-namespace {namespace} | kubectl \
-                 apply -f -`, or ask an administrator"
+                "see whether `kubectl get deployments --all-namespaces -l \
+                 control-plane={BURST_CONTROLLER}` shows one that is ready. If there is none, an \
+                 administrator installs it with `flux-operator manifests --burst-namespace {namespace}`"
             ),
             RequestRefusal::NotAccepted { remedy, .. } => (*remedy).to_owned(),
             RequestRefusal::NoTarget { targets, .. } => format!("it has {}", quoted(targets)),
@@ -264,7 +266,9 @@ fn check_cluster(cluster: &MiniCluster, target: &BurstTarget) -> Result<(), Requ
         return Err(RequestRefusal::Terminating { cluster: name });
     }
     let bursting = cluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
-    let is_exposed = bursting.is_some_and(|bursting| bursting.expose.is_some());
+    // Only the gateway forwards the questions of brokers without an operator.
+    let expose = bursting.and_then(|bursting| bursting.expose.as_ref());
+    let is_exposed = expose.is_some_and(|expose| !expose.direct);
     if matches!(target.kind(), TargetKind::Kubeconfig(_)) && !is_exposed {
         return Err(RequestRefusal::NotExposed { cluster: name, target: target.name.clone() });
     }
@@ -365,7 +369,7 @@ mod tests {
         let refusal = with(Vec::new());
         assert!(refusal.to_string().ends_with("no burst controller seems to be running"));
         let hint = refusal.hint("team");
-        assert!(hint.contains("flux-operator manifests --burst-namespace team |"), "{hint}");
+        assert!(hint.contains("`flux-operator manifests --burst-namespace team`"), "{hint}");
         let refusal =
             with(vec![condition("Accepted", "False", "NamespaceNotListed", "not served")]);
         assert_eq!(refusal.to_string(), "BurstPolicy \"cloud\" is not accepted: not served");

@@ -66,7 +66,7 @@ pub(super) fn burst(name: &str, policy: &str, status: Value) -> Burst {
         "metadata": { "name": name, "namespace": "team", "uid": format!("{name}-uid"),
             "creationTimestamp": CREATED, "ownerReferences": owner },
         "spec": { "cluster": "fs", "policy": policy, "nodes": 2,
-            "target": { "name": "gke", "maxNodes": 4, "kubeconfig": { "secret": "gke" } } },
+            "target": { "name": "gke", "maxNodes": 4, "startupSeconds": 1800, "kubeconfig": { "secret": "gke" } } },
         "status": status,
     }))
     .unwrap()
