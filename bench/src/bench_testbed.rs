@@ -97,7 +97,7 @@ impl BenchTestbed {
         };
         let issued =
             accounts.create_token_request("operator", &PostParams::default(), &request).await?;
-        let token = issued.status.context("no token was issued")?.token;
+        let token = issued.status.and_then(|status| status.token).context("no token was issued")?;
         let text = std::fs::read_to_string(self.testbed.kubeconfig())?;
         let mut kubeconfig =
             documents(&text)?.into_iter().next().context("the kubeconfig is empty")?;
@@ -105,6 +105,7 @@ impl BenchTestbed {
             user["user"] = json!({ "token": token });
         }
         std::fs::write(self.operator_kubeconfig(), kubeconfig.to_string())?;
+        std::fs::write(self.operator_token_file(), token)?;
         Ok(())
     }
 
@@ -152,6 +153,11 @@ impl BenchTestbed {
     /// The log file of an operator. It is kept when the testbed is deleted.
     pub(crate) fn log_of(&self, operator: &str) -> PathBuf {
         self.layout.bin().with_file_name(format!("bench-{operator}.log"))
+    }
+
+    /// A file with the operator's token.
+    pub(crate) fn operator_token_file(&self) -> PathBuf {
+        self.testbed.kubeconfig().with_file_name("operator.token")
     }
 
     fn operator_kubeconfig(&self) -> PathBuf {

@@ -2,8 +2,8 @@
 //! time for a single MiniCluster and for one that joins another.
 //!
 //! ```text
-//! under_test ──► bench_testbed ──► throughput │ bringup │ connect │ gateway ──► summary ──► limits
-//!                                     queue ─────────────────────────────────┘
+//! under_test ──► bench_testbed ──► throughput │ bringup │ connect │ gateway │ burst ──► summary ──► limits
+//!                                     queue ─────────────────────────────────────────┘
 //! ```
 //!
 //! An operator is just a shell command, so any operator can be compared with ours. Machines differ
@@ -14,6 +14,7 @@
 mod audit;
 mod bench_testbed;
 mod bringup;
+mod burst;
 mod connect;
 mod flux_alone;
 mod gateway;
@@ -74,6 +75,13 @@ enum Command {
         #[command(flatten)]
         common: BenchArguments,
     },
+    /// Decisions about pending jobs, and bursts for them on a real node (needs root)
+    Burst {
+        #[command(flatten)]
+        burst: burst::Options,
+        #[command(flatten)]
+        common: BenchArguments,
+    },
     /// Many jobs in queues, with the loads of Kueue's scalability test
     Queue {
         #[command(flatten)]
@@ -91,6 +99,8 @@ enum Command {
         connect: connect::Options,
         #[command(flatten)]
         gateway: gateway::Options,
+        #[command(flatten)]
+        burst: burst::Options,
         #[command(flatten)]
         queue: queue::Options,
         #[command(flatten)]
@@ -122,6 +132,7 @@ struct Selection {
     bringup: Option<bringup::Options>,
     connect: Option<connect::Options>,
     gateway: Option<gateway::Options>,
+    burst: Option<burst::Options>,
     queue: Option<queue::Options>,
 }
 
@@ -132,6 +143,7 @@ struct Figures {
     bringup: Option<bringup::Figures>,
     connect: Option<connect::Figures>,
     gateway: Option<gateway::Figures>,
+    burst: Option<burst::Figures>,
     queue: Option<queue::Figures>,
     /// The same by name, for limits.
     measures: Measures,
@@ -152,13 +164,17 @@ fn main() -> ExitCode {
         Command::Gateway { gateway, common } => {
             run(&Selection { gateway: Some(gateway), ..Selection::default() }, &common)
         }
+        Command::Burst { burst, common } => {
+            run(&Selection { burst: Some(burst), ..Selection::default() }, &common)
+        }
         Command::Queue { queue, common } => {
             run(&Selection { queue: Some(queue), ..Selection::default() }, &common)
         }
-        Command::All { throughput, bringup, connect, gateway, queue, common } => {
+        Command::All { throughput, bringup, connect, gateway, burst, queue, common } => {
             let (throughput, bringup) = (Some(throughput), Some(bringup));
-            let (connect, gateway, queue) = (Some(connect), Some(gateway), Some(queue));
-            run(&Selection { throughput, bringup, connect, gateway, queue }, &common)
+            let (connect, gateway) = (Some(connect), Some(gateway));
+            let (burst, queue) = (Some(burst), Some(queue));
+            run(&Selection { throughput, bringup, connect, gateway, burst, queue }, &common)
         }
     };
     match outcome {
@@ -192,7 +208,7 @@ fn run(selection: &Selection, common: &BenchArguments) -> Result<ExitCode> {
 }
 
 async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result<Figures> {
-    let Selection { throughput, bringup, connect, gateway, queue } = parts;
+    let Selection { throughput, bringup, connect, gateway, burst, queue } = parts;
     let operators = match (throughput, bringup, connect) {
         (None, None, None) => Vec::new(),
         _ => contestants.operators()?,
@@ -221,6 +237,12 @@ async fn measure(parts: &Selection, contestants: &under_test::Options) -> Result
         print!("{}", found.table());
         figures.measures.extend(found.measures());
         figures.gateway = Some(found);
+    }
+    if let Some(options) = burst {
+        let found = burst::measure(options).await?;
+        print!("{}", found.table());
+        figures.measures.extend(found.measures());
+        figures.burst = Some(found);
     }
     if let Some(options) = queue {
         let found = queue::measure(options).await?;

@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use crate::bench_testbed::{BenchTestbed, NAMESPACE};
 use crate::manifest::miniclusters;
 use crate::under_test::{OperatorUnderTest, RunningOperator};
-use crate::waiting::{named, of_job, time_of_first, time_without_pods, within};
+use crate::waiting::{named, of_job, time_of_first, time_without, within};
 
 /// Far more than anything on a node should take.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -73,8 +73,7 @@ pub(crate) async fn delete(client: &Client, name: &str) -> Result<f64> {
     let started = Instant::now();
     let request = miniclusters(client, NAMESPACE);
     request.delete(name, &DeleteParams::background()).await.context("failed to delete")?;
-    let deleted =
-        within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(name))).await?;
+    let deleted = within(LIMIT, "no pod is left", time_without(pods(client), of_job(name))).await?;
     Ok((deleted - started).as_secs_f64())
 }
 
@@ -84,8 +83,7 @@ pub(crate) async fn delete_all(client: &Client) -> Result<()> {
     miniclusters(client, NAMESPACE).delete_collection(&background, &all).await?;
     // Pods without an owner are not deleted with any MiniCluster.
     pods(client).delete_collection(&background, &all).await?;
-    within(LIMIT, "no pod is left", time_without_pods(pods(client), watcher::Config::default()))
-        .await?;
+    within(LIMIT, "no pod is left", time_without(pods(client), watcher::Config::default())).await?;
     Ok(())
 }
 

@@ -15,13 +15,12 @@ pub(crate) struct Usage {
 
 /// The usage of a process and its living descendants; of terminated children, only the CPU time.
 pub(crate) fn process_tree_usage(root: u32) -> Usage {
-    let ticks = rustix::param::clock_ticks_per_second() as f64;
     let mut total = Usage::default();
     for process in tree(root, &parents()) {
         let read = |file| std::fs::read_to_string(format!("/proc/{process}/{file}"));
         // A process that has exited meanwhile has no files any more.
         if let (Ok(stat), Ok(status)) = (read("stat"), read("status")) {
-            total.cpu_seconds += cpu_ticks(&stat).unwrap_or_default() as f64 / ticks;
+            total.cpu_seconds += cpu_seconds(&stat).unwrap_or_default();
             total.peak_mebibytes += peak_kibibytes(&status).unwrap_or_default() as f64 / 1024.0;
         }
     }
@@ -57,6 +56,12 @@ fn tree(root: u32, parents: &BTreeMap<u32, u32>) -> BTreeSet<u32> {
 pub(crate) fn start_seconds(stat: &str) -> Option<f64> {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     Some(field(stat, 22)? as f64 / ticks)
+}
+
+/// The CPU time of a process and of its children that have terminated, from its proc_pid_stat(5).
+pub(crate) fn cpu_seconds(stat: &str) -> Option<f64> {
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    Some(cpu_ticks(stat)? as f64 / ticks)
 }
 
 /// utime, stime, cutime and cstime of proc_pid_stat(5).

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Resource, ResourceExt};
@@ -59,8 +58,11 @@ pub(crate) async fn time_of_count<K: Watchable>(api: Api<K>, count: usize) -> Re
     .await
 }
 
-/// The time at which the last of some pods was deleted.
-pub(crate) async fn time_without_pods(api: Api<Pod>, config: watcher::Config) -> Result<Instant> {
+/// The time at which the last of some objects was deleted.
+pub(crate) async fn time_without<K: Watchable>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> Result<Instant> {
     let mut left = BTreeSet::new();
     let mut changes = watcher(api, config).boxed();
     while let Some(change) = changes.try_next().await? {
@@ -69,12 +71,12 @@ pub(crate) async fn time_without_pods(api: Api<Pod>, config: watcher::Config) ->
                 left.clear();
                 false
             }
-            watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
-                left.insert(pod.name_any());
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                left.insert(object.name_any());
                 false
             }
-            watcher::Event::Delete(pod) => {
-                left.remove(&pod.name_any());
+            watcher::Event::Delete(object) => {
+                left.remove(&object.name_any());
                 true
             }
             watcher::Event::InitDone => true,

@@ -30,7 +30,7 @@ use crate::node_stage::{
 };
 use crate::summary::Samples;
 use crate::under_test::OperatorUnderTest;
-use crate::waiting::{named, of_job, time_of_first, time_without_pods, within};
+use crate::waiting::{named, of_job, time_of_first, time_without, within};
 
 /// How long after its Job a MiniCluster may report that it has finished; some operators never do.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -273,7 +273,7 @@ async fn bare_job(client: &Client, bare: &RenderedObjects, round: usize) -> Resu
     let started = Instant::now();
     let ((), lead, job) = tokio::try_join!(create_all(client, &objects), lead, job)?;
     jobs(client).delete(&name, &DeleteParams::background()).await?;
-    within(LIMIT, "no pod is left", time_without_pods(pods(client), of_job(&name))).await?;
+    within(LIMIT, "no pod is left", time_without(pods(client), of_job(&name))).await?;
     Ok(((lead - started).as_secs_f64(), (job - started).as_secs_f64()))
 }
 

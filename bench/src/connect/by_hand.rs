@@ -11,7 +11,7 @@ use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 use crate::node_stage::{LIMIT, pod, pods};
-use crate::waiting::{time_without_pods, within};
+use crate::waiting::{time_without, within};
 
 use super::SIZE;
 use super::lender::{Lender, WorkerSetup};
@@ -40,7 +40,7 @@ pub(crate) struct BarePods {
 
 impl BarePods {
     /// Prepares one pod for each spare rank of the lender, in the lender's Kubernetes cluster.
-    pub(super) async fn prepare(client: &Client, lender: &Lender<'_>) -> Result<BarePods> {
+    pub(crate) async fn prepare(client: &Client, lender: &Lender<'_>) -> Result<BarePods> {
         let setup = lender.worker_setup().await?;
         let worker = pod(client, &lender.name, 1).await?;
         let worker = serde_json::to_value(worker.spec.context("the worker has no spec")?)?;
@@ -77,7 +77,7 @@ impl BarePods {
         let at_once = DeleteParams::default().grace_period(0);
         pods(&self.client).delete_collection(&at_once, &selected).await?;
         let selected = watcher::Config::default().labels(SELECTOR);
-        within(LIMIT, "no pod is left", time_without_pods(pods(&self.client), selected)).await?;
+        within(LIMIT, "no pod is left", time_without(pods(&self.client), selected)).await?;
         Ok(())
     }
 }

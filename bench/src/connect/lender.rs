@@ -32,6 +32,8 @@ pub(crate) struct Lender<'a> {
 
 /// A job that was submitted and waits for brokers.
 pub(crate) struct PendingJob {
+    /// When it was submitted, in seconds since the machine booted.
+    pub(crate) submitted: f64,
     output: Lines<BufReader<ChildStdout>>,
     /// Attached to the job. It is killed when this is dropped.
     _client: Child,
@@ -61,10 +63,17 @@ impl Lender<'_> {
         Ok(Lender { bed, name, lead })
     }
 
-    /// Submits the job, and returns once a client waits for it.
-    pub(crate) async fn submit(&self) -> Result<PendingJob> {
-        let submit = format!("{VIEW} && flux proxy $fluxsocket flux submit -N{JOB_NODES} hostname");
-        let id = exec(self.bed, &self.lead, &submit).await?;
+    /// Runs a command of Flux in the lead, and returns its output.
+    pub(crate) async fn run(&self, command: &str) -> Result<String> {
+        exec(self.bed, &self.lead, &format!("{VIEW} && flux proxy $fluxsocket {command}")).await
+    }
+
+    /// Submits the job with more options, and returns once a client waits for it.
+    pub(crate) async fn submit(&self, options: &str) -> Result<PendingJob> {
+        let submit = format!("flux submit -N{JOB_NODES} {options} hostname && cat /proc/uptime");
+        let output = self.run(&submit).await?;
+        let (id, uptime) = output.split_once('\n').context("flux submit has printed no id")?;
+        let submitted = seconds(uptime)?;
         // The time is that of the pod, because the client's connection is slow. All pods and this
         // program have the same clock: the testbed's node is this machine.
         let wait = format!(
@@ -82,7 +91,7 @@ impl Lender<'_> {
         let mut output = BufReader::new(output).lines();
         let first = output.next_line().await?;
         ensure!(first.as_deref() == Some("waiting"), "the client did not start: {first:?}");
-        Ok(PendingJob { output, _client: client })
+        Ok(PendingJob { submitted, output, _client: client })
     }
 }
 

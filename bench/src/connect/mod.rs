@@ -29,7 +29,7 @@ use crate::waiting::{named, time_of_first, within};
 pub(crate) use by_hand::BarePods;
 use figures::OperatorFigures;
 pub(crate) use figures::{Figures, JobTimes, ratio};
-pub(crate) use lender::{Lender, WorkerSetup, last_broker_start, now};
+pub(crate) use lender::{Lender, WorkerSetup, exec, last_broker_start, now};
 
 /// The brokers of the lender, and as many that join.
 pub(crate) const SIZE: u32 = 2;
@@ -113,7 +113,7 @@ async fn join(
     let client = &bed.client;
     let mut manifest = lender::manifest(name);
     manifest["spec"]["flux"]["join"]["name"] = lender.name.clone().into();
-    let job = lender.submit().await?;
+    let job = lender.submit("").await?;
     let leased = time_of_first(miniclusters(client, NAMESPACE), named(&lender.name), |found| {
         found.data["status"]["leases"].as_array().is_some_and(|leases| !leases.is_empty())
     });
@@ -135,7 +135,7 @@ async fn join(
 
 async fn join_by_hand(bed: &BenchTestbed, lender: &Lender<'_>, times: &mut JobTimes) -> Result<()> {
     let bare = BarePods::prepare(&bed.client, lender).await?;
-    let job = lender.submit().await?;
+    let job = lender.submit("").await?;
     let created = now()?;
     let finished = within(LIMIT, "the job has finished", job.finished());
     let ((), finished) = tokio::try_join!(bare.create(), finished)?;

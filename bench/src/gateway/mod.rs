@@ -122,7 +122,7 @@ async fn join(
         .partition(|object| object["kind"] == "MiniCluster");
     let [joiner] = joiner.as_slice() else { bail!("the file has {} MiniClusters", joiner.len()) };
     create_all(client, &others).await?;
-    let job = lender.submit().await?;
+    let job = lender.submit("").await?;
     desynchronize(round, rounds).await;
     let created = now()?;
     let (_, _, finished) = tokio::try_join!(
@@ -147,7 +147,7 @@ async fn join_by_hand(
     times: &mut JobTimes,
 ) -> Result<()> {
     let bare = away::bare_pods(lender, &away.bed.client).await?;
-    let job = lender.submit().await?;
+    let job = lender.submit("").await?;
     desynchronize(round, rounds).await;
     let created = now()?;
     let finished = within(LIMIT, "the job has finished", job.finished());

@@ -212,7 +212,7 @@ pub(super) fn number_of(uid: &Uid) -> usize {
 }
 
 /// The CPU time of this thread.
-pub(super) fn thread_cpu_time() -> Duration {
+pub(crate) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -14,6 +14,8 @@ use serde::Serialize;
 
 use crate::summary::Measures;
 
+pub(crate) use memory::thread_cpu_time;
+
 /// How much to measure.
 #[derive(clap::Args)]
 #[group(id = "queue")]
