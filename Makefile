@@ -24,7 +24,7 @@ export TESTBED
 ON_CLUSTER =
 else
 # Starts the testbed unless it is running, and afterwards stops it only if it was started here.
-ON_CLUSTER = $(BIN)/testbed run --name $(TESTBED_NAME) --level $(LEVEL) --
+ON_CLUSTER = $(BIN)/testbed run --name $(TESTBED_NAME) --level $(LEVEL) --audit --
 endif
 
 # `make install` and related targets use the testbed. With TESTBED=off, or with an IMAGE that its nodes
@@ -152,13 +152,14 @@ endif
 
 install: build image-there ## Install the operator in the testbed, or in the cluster of KUBECONFIG with IMAGE=
 	$(MANIFESTS) | $(KUBECTL) apply --server-side --force-conflicts -f -
-	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager)
-	$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) deployment/operator-controller-manager --timeout 5m
+	$(if $(ON_TESTBED),$(KUBECTL) rollout restart -n $(OPERATOR_NAMESPACE) deployment)
+	@for it in $$($(KUBECTL) get -n $(OPERATOR_NAMESPACE) deployments -o name); do \
+		$(KUBECTL) rollout status -n $(OPERATOR_NAMESPACE) $$it --timeout 5m || exit 1; done
 
-# Queues that were used and MiniClusters that have joined others have a finalizer of the operator, so
-# they are deleted before it is.
+# Queues that were used, MiniClusters that have joined others and Bursts have a finalizer of the operator
+# or the burst controller, so they are deleted before these are.
 uninstall: build ## Remove the operator, with every MiniCluster and queue
-	-$(KUBECTL) delete fluxjobs,fluxsetups,miniclusters --all --all-namespaces --timeout 1m
+	-$(KUBECTL) delete burstpolicies,bursts,fluxjobs,fluxsetups,miniclusters --all --all-namespaces --timeout 1m
 	FLUX_OPERATOR_IMAGE=$(NO_IMAGE) $(MANIFESTS) | $(KUBECTL) delete --ignore-not-found -f -
 
 run: build image-there ## Run the operator on this machine instead (REPORT_URL= is where pods reach it)
@@ -206,7 +207,7 @@ list: ## List queues, jobs and MiniClusters of all namespaces
 log: ## Show the operator's log
 	@$(KUBECTL) logs -n $(OPERATOR_NAMESPACE) -l control-plane=controller-manager --prefix --tail -1
 
-# Which benchmark to run (throughput, bringup, connect, gateway, queue, all), and its options. Without
+# Which benchmark to run (throughput, bringup, connect, gateway, burst, queue, all), and its options. Without
 # root there is no node, so no cluster can be brought up.
 BENCH ?= $(if $(filter node,$(LEVEL)),all,throughput)
 BENCH_ARGS ?= --check bench/limits.yaml

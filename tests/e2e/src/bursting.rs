@@ -2,6 +2,8 @@
 //! an account of another cluster with rights for one namespace.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result};
 use flux_operator_api::{Burst, BurstPolicy};
@@ -12,7 +14,7 @@ use flux_operator_testkit::cluster;
 use flux_operator_testkit::images::AGENT_IMAGE;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::AuthInfo;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -22,7 +24,30 @@ use crate::access::{apply, settings};
 use crate::{RunningOperator, TestNamespace};
 
 /// The account that `examples/burst/target-account.yaml` creates at a target.
+pub const TARGET_ACCOUNT_NAME: &str = "flux-burst";
 const TARGET_ACCOUNT: &str = include_str!("../../../examples/burst/target-account.yaml");
+
+/// A process of the burst controller. It is killed when this is dropped.
+pub struct RunningController {
+    child: Child,
+    log: PathBuf,
+    /// The token of its account.
+    pub token: String,
+}
+
+impl RunningController {
+    /// What it has logged.
+    pub fn log(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.log)?)
+    }
+}
+
+impl Drop for RunningController {
+    fn drop(&mut self) {
+        // It may have exited already.
+        let _killed = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
 
 /// A burst controller with its own threads. It stops at once when it is dropped, as if it were killed.
 pub struct BurstController {
@@ -50,6 +75,31 @@ impl TestNamespace {
         let mut config = cluster::config_of(&self.testbed).await?;
         config.auth_info = AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() };
         Ok((config, token))
+    }
+
+    /// Starts the program of the burst controller, with the roles with which it is installed. Its log is
+    /// written to a file.
+    pub async fn run_burst_controller(&self, folder: &Path) -> Result<RunningController> {
+        let (_, token) = self.burst_account().await?;
+        let admin = std::fs::read_to_string(self.testbed.kubeconfig())?;
+        let mut kubeconfig: Value = serde_saphyr::from_str(&admin)?;
+        kubeconfig["users"][0]["user"] = json!({ "token": token });
+        let path = |name: &str| folder.join(name);
+        std::fs::write(path("kubeconfig"), kubeconfig.to_string())?;
+        std::fs::write(path("token"), &token)?;
+        let log = std::fs::File::create(path("log"))?;
+        let child = std::process::Command::new(cluster::program()?)
+            .args(["burst-controller", "--bind", "127.0.0.1:0", "--agent-image", AGENT_IMAGE])
+            .args(["--namespace", &self.namespace, "--serve", &self.namespace])
+            .args(["--operator-url", &self.report_url()?])
+            .arg("--token-file")
+            .arg(path("token"))
+            .env("KUBECONFIG", path("kubeconfig"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("failed to start the burst controller")?;
+        Ok(RunningController { child, log: path("log"), token })
     }
 
     /// Starts a controller with a client that is used by nothing else.
@@ -95,16 +145,27 @@ impl TestNamespace {
     /// Creates a Secret here with a kubeconfig for the namespace of `away`, with the rights of
     /// `examples/burst/target-account.yaml`.
     pub async fn create_target_secret(&self, name: &str, away: &TestNamespace) -> Result<()> {
-        let kubeconfig = away.target_kubeconfig().await?;
+        self.set_target_secret(name, &away.target_kubeconfig().await?).await
+    }
+
+    /// Writes a kubeconfig into a Secret here.
+    pub async fn set_target_secret(&self, name: &str, kubeconfig: &Value) -> Result<()> {
         let secret = json!({
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": { "name": name, "namespace": self.namespace },
+            "metadata": { "name": name },
             "stringData": { "kubeconfig": kubeconfig.to_string() },
         });
-        let secret: Secret = serde_json::from_value(secret)?;
-        self.api::<Secret>().create(&PostParams::default(), &secret).await?;
+        let parameters = PatchParams::apply("test").force();
+        self.api::<Secret>().patch(name, &parameters, &Patch::Apply(&secret)).await?;
         Ok(())
+    }
+
+    /// A value of a Secret.
+    pub async fn secret_value(&self, name: &str, key: &str) -> Result<String> {
+        let secret = self.api::<Secret>().get(name).await?;
+        let value = secret.data.and_then(|mut data| data.remove(key));
+        Ok(String::from_utf8(value.context("the Secret has no such key")?.0)?)
     }
 
     /// A kubeconfig for this namespace, with the rights of a target's account.
@@ -116,11 +177,8 @@ impl TestNamespace {
                 subjects.iter_mut().for_each(|it| it["namespace"] = self.namespace.clone().into());
             }
         }
-        let account = objects.iter().find(|object| object["kind"] == "ServiceAccount");
-        let account = account.and_then(|it| it["metadata"]["name"].as_str());
-        let account = account.context("the example has no ServiceAccount")?.to_owned();
         apply(&self.client, &objects).await?;
-        let token = self.token_of(&account).await?;
+        let token = self.token_of(TARGET_ACCOUNT_NAME).await?;
         let admin = std::fs::read_to_string(self.testbed.kubeconfig())?;
         let admin: Value = serde_saphyr::from_str(&admin)?;
         Ok(json!({

@@ -1,7 +1,7 @@
 //! An operator that is installed in the cluster as users install it.
 
 use anyhow::{Context, Result};
-use flux_operator_install::{InstallSettings, LEASE, OPERATOR, PORT};
+use flux_operator_install::{BURST_CONTROLLER, InstallSettings, LEASE, OPERATOR, PORT};
 use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_testkit::images::import_operator;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -23,13 +23,13 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Installs an operator for the test's namespace only, because other tests have operators of
-    /// their own, and waits until its pods are ready.
+    /// Installs an operator and a burst controller for the test's namespace only, because other tests
+    /// have operators of their own, and waits until their pods are ready.
     pub async fn namespaced(stage: &TestNamespace, replicas: u16) -> Result<Installation> {
         Installation::start(stage, Some(stage.namespace.clone()), replicas).await
     }
 
-    /// Installs an operator for all namespaces. No other operator may run at the same time.
+    /// Installs both for all namespaces. No other operator may run at the same time.
     pub async fn cluster_wide(stage: &TestNamespace) -> Result<Installation> {
         Installation::start(stage, None, 1).await
     }
@@ -44,23 +44,27 @@ impl Installation {
             watched_namespace: watched,
             replicas,
             network_policy: true,
+            burst_namespaces: vec![stage.namespace.clone()],
             ..settings(&format!("{}-operator", stage.namespace))
         };
         let client = stage.client.clone();
         apply(&client, &flux_operator_install::operator_objects(&settings)).await?;
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &settings.namespace);
-        let is_ready = move |deployment: Option<&Deployment>| {
-            let status = deployment.and_then(|deployment| deployment.status.as_ref());
-            status.and_then(|status| status.ready_replicas) == Some(i32::from(replicas))
+        let has_ready = |replicas: u16| {
+            move |deployment: Option<&Deployment>| {
+                let status = deployment.and_then(|deployment| deployment.status.as_ref());
+                status.and_then(|status| status.ready_replicas) == Some(i32::from(replicas))
+            }
         };
         let install = Installation { client, settings };
-        match with_timeout(await_condition(deployments, OPERATOR, is_ready)).await {
-            Ok(Ok(_)) => Ok(install),
-            Ok(Err(error)) => install.uninstall(Err(error.into())).await,
-            Err(error) => {
-                install.uninstall(Err(error.context("the operator was never ready"))).await
+        for (name, replicas) in [(OPERATOR, replicas), (BURST_CONTROLLER, 1)] {
+            let ready = await_condition(deployments.clone(), name, has_ready(replicas));
+            let ready = with_timeout(ready).await.with_context(|| format!("{name} is never ready"));
+            if let Err(error) = ready.and_then(|it| Ok(it?)) {
+                return install.uninstall(Err(error)).await;
             }
         }
+        Ok(install)
     }
 
     /// Uninstalls it unless the test failed: then its log may show why.

@@ -114,10 +114,11 @@ impl Proxy {
         })
     }
 
-    /// Injects a fault from now on, and starts counting writes.
+    /// Injects a fault from now on, and starts counting writes. Requests are no longer blocked.
     pub fn inject(&self, fault: Fault) {
         self.traffic.send_modify(|traffic| {
             traffic.writes = 0;
+            traffic.is_cut = false;
             traffic.fault = fault;
         });
     }

@@ -43,7 +43,7 @@ pub fn second_testbed() -> Result<Testbed> {
     let name: TestbedName = format!("{first}-b").parse()?;
     // `cat` ends with its input, and with it the testbed.
     let mut child = Command::new(program()?.with_file_name("testbed"))
-        .args(["run", "--name", &name.to_string(), "--level", "node", "--", "cat"])
+        .args(["run", "--name", &name.to_string(), "--level", "node", "--audit", "--", "cat"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()

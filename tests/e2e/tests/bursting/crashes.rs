@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, ensure};
 use flux_operator_api::Burst;
+use flux_operator_burst_controller::connect_to_target;
 use flux_operator_tests_e2e::TestNamespace;
 use flux_operator_tests_e2e::proxy::{Fault, Proxy};
-use flux_operator_tests_e2e::second_cluster::with_two_clusters;
 use futures::TryStreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::steps::{
     expect_released, other_cluster, output, start_primary, submit, wait_for_no_bursts,
-    wait_until_nothing_is_left,
+    wait_until_nothing_is_left, with_target,
 };
 
 /// Starts controllers, each of which is killed after its first write that the API server accepts.
@@ -26,6 +26,24 @@ async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>) -> 
         let proxy = Proxy::start(Client::try_from(config.clone())?).await?;
         proxy.inject(Fault::CutAfterChange);
         let controller = home.start_burst_controller_with(proxy.client()?, token.clone()).await?;
+        proxy.wait_until_cut().await;
+        drop(controller);
+        *count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+    }
+}
+
+/// The same for writes at the target, whose API server is behind the proxy.
+async fn crash_after_every_write_at_target(
+    home: &TestNamespace,
+    away: &TestNamespace,
+    count: &Mutex<usize>,
+) -> Result<()> {
+    let target = connect_to_target(&away.target_kubeconfig().await?.to_string()).await?.client;
+    let proxy = Proxy::start(target).await?;
+    home.set_target_secret("away", &proxy.kubeconfig(&away.namespace)).await?;
+    loop {
+        proxy.inject(Fault::CutAfterChange);
+        let controller = home.start_burst_controller().await?;
         proxy.wait_until_cut().await;
         drop(controller);
         *count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
@@ -42,33 +60,57 @@ async fn collect_names(home: &TestNamespace, names: Arc<Mutex<BTreeSet<String>>>
     Ok(collect.await?)
 }
 
+/// A job that needs a burst, and the burst given back, while controllers are killed.
+async fn live_through(
+    home: &TestNamespace,
+    away: &TestNamespace,
+    crashes: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    let names = Arc::new(Mutex::new(BTreeSet::new()));
+    let life = async {
+        let job = submit(home, "primary", "-N4 --setattr=burstable hostname").await?;
+        let hosts = output(home, "primary", &job).await?;
+        ensure!(hosts.len() == 4, "the job has printed {hosts:?}");
+        wait_for_no_bursts(home).await?;
+        wait_until_nothing_is_left(away).await?;
+        expect_released(home, "primary").await
+    };
+    tokio::select! {
+        ended = crashes => ended?,
+        ended = collect_names(home, Arc::clone(&names)) => ended?,
+        ended = life => ended?,
+    }
+    let names = names.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    ensure!(names.len() == 1, "there were the Bursts {names:?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_controller_that_is_killed_after_every_write_reaches_the_same_end() -> Result<()> {
-    with_two_clusters(async |home, away| {
-        away.stop_operator();
-        home.start_gateway().await?;
-        home.start_operator().await?;
-        home.create_target_secret("away", away).await?;
+async fn b22_a_controller_that_is_killed_after_every_write_reaches_the_same_end() -> Result<()> {
+    with_target(async |home, away| {
         home.create_policy("burst", json!({ "targets": [other_cluster()] })).await?;
         start_primary(home, "primary").await?;
-        let (count, names) = (Mutex::new(0), Arc::new(Mutex::new(BTreeSet::new())));
-        let life = async {
-            let job = submit(home, "primary", "-N4 --setattr=burstable hostname").await?;
-            let hosts = output(home, "primary", &job).await?;
-            ensure!(hosts.len() == 4, "the job has printed {hosts:?}");
-            wait_for_no_bursts(home).await?;
-            wait_until_nothing_is_left(away).await?;
-            expect_released(home, "primary").await
-        };
-        tokio::select! {
-            ended = crash_after_every_write(home, &count) => ended?,
-            ended = collect_names(home, Arc::clone(&names)) => ended?,
-            ended = life => ended?,
-        }
-        let names = names.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        ensure!(names.len() == 1, "there were the Bursts {names:?}");
-        let count = *count.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = Mutex::new(0);
+        live_through(home, away, crash_after_every_write(home, &count)).await?;
+        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         ensure!(count >= 10, "only {count} controllers were killed");
+        Ok(())
+    })
+    .await
+}
+
+/// Secret, ConfigMap and Job are created and deleted there.
+#[tokio::test(flavor = "multi_thread")]
+async fn b22_a_controller_that_is_killed_after_every_write_at_the_target_reaches_the_same_end()
+-> Result<()> {
+    with_target(async |home, away| {
+        home.create_policy("burst", json!({ "targets": [other_cluster()] })).await?;
+        start_primary(home, "primary").await?;
+        let count = Mutex::new(0);
+        let crashes = crash_after_every_write_at_target(home, away, &count);
+        live_through(home, away, crashes).await?;
+        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        ensure!(count >= 6, "only {count} controllers were killed");
         Ok(())
     })
     .await

@@ -4,4 +4,5 @@
 mod crashes;
 mod failures;
 mod life;
+mod rights;
 mod steps;

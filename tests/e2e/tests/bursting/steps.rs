@@ -6,16 +6,58 @@ use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
 use flux_operator_plan::bursting::BURST_LABEL;
-use flux_operator_testkit::cluster::with_timeout;
+use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_tests_e2e::TestNamespace;
+use flux_operator_tests_e2e::second_cluster::with_two_clusters;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 /// Runs `flux` in the instance of a pod.
 pub const FLUX: &str = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
+
+/// Runs a test with a home, which has an operator and a gateway, and a target, which has neither.
+pub async fn with_target<T>(
+    test: impl AsyncFnOnce(&mut TestNamespace, &mut TestNamespace) -> Result<T>,
+) -> Result<T> {
+    with_two_clusters(async |home, away| {
+        away.stop_operator();
+        home.start_gateway().await?;
+        home.start_operator().await?;
+        home.create_target_secret("away", away).await?;
+        Box::pin(test(home, away)).await
+    })
+    .await
+}
+
+/// Waits until a condition of a Burst has a status and, unless it is empty, a reason.
+pub async fn wait_for_condition(
+    home: &TestNamespace,
+    name: &str,
+    kind: &str,
+    is: &str,
+    reason: &str,
+) -> Result<Burst> {
+    let found = home.wait_for_object(name, |it: &Burst| has_condition(it, kind, is, reason));
+    found.await.with_context(|| format!("{kind} is never {is} {reason}"))
+}
+
+/// The only Burst there is, once there is one.
+pub async fn wait_for_burst(home: &TestNamespace) -> Result<Burst> {
+    let bursts = watcher(home.api::<Burst>(), watcher::Config::default()).applied_objects();
+    first_match(bursts, Some).await.context("there is no Burst")
+}
+
+/// Deletes a Burst, and waits until nothing is left of it.
+pub async fn give_back(home: &TestNamespace, away: &TestNamespace, name: &str) -> Result<()> {
+    home.api::<Burst>().delete(name, &DeleteParams::default()).await?;
+    home.wait_until_deleted::<Burst>(name).await?;
+    wait_until_nothing_is_left(away).await?;
+    expect_released(home, "primary").await
+}
 
 /// The target of most tests: the other cluster.
 pub fn other_cluster() -> Value {

@@ -1,0 +1,180 @@
+//! What the controller may do, what it does, and what it tells others.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_install::BURST_CONTROLLER;
+use flux_operator_testbed::Testbed;
+use flux_operator_tests_e2e::TestNamespace;
+use flux_operator_tests_e2e::bursting::TARGET_ACCOUNT_NAME;
+use flux_operator_tests_e2e::objects::NamespacedKind;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, LogParams};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::steps::{
+    FLUX, other_cluster, output, start_primary, submit, wait_for_burst, wait_for_condition,
+    wait_for_no_bursts, wait_until_nothing_is_left, with_target,
+};
+
+/// Rights that are needed although the controller makes no such request: the API server asks for the first
+/// when an owner is set, the operator for the second when jobs are read, and an Event is patched if it
+/// repeats the last one.
+const NOT_REQUESTED: [&str; 2] = ["update burstpolicies/finalizers", "patch events"];
+
+/// What the controller requested of both API servers is what its roles allow; and its credentials and
+/// those of the target are nowhere but in their Secrets.
+#[tokio::test]
+async fn b36_rights_are_those_that_are_used_and_credentials_are_shown_nowhere() -> Result<()> {
+    with_target(async |home, away| {
+        let mut scaled = other_cluster();
+        scaled["scaling"] = json!({ "minNodes": 1, "maxNodes": 2 });
+        home.create_policy("elsewhere", json!({ "targets": [scaled] })).await?;
+        let folder = tempfile::tempdir()?;
+        let controller = home.run_burst_controller(folder.path()).await?;
+        start_primary(home, "primary").await?;
+        // It grows, shrinks and is given back: every right at the target is used.
+        let long = submit(home, "primary", "-N3 --setattr=burstable sleep inf").await?;
+        let name = wait_for_burst(home).await?.name_any();
+        wait_for_condition(home, &name, "Ready", "True", "").await?;
+        let job = submit(home, "primary", "-N1 --setattr=burstable hostname").await?;
+        output(home, "primary", &job).await?;
+        home.wait_for_object(&name, |it: &Burst| it.spec.nodes == 1).await?;
+        let target = away.target_kubeconfig().await?["users"][0]["user"]["token"].clone();
+        let kubeconfig = home.secret_value("away", "kubeconfig").await?;
+        let secrets = [
+            controller.token.clone(),
+            target.as_str().context("the kubeconfig has no token")?.to_owned(),
+            token_of(&kubeconfig)?,
+        ];
+        ensure!(secrets.iter().all(|it| it.len() > 100), "a token is missing");
+        expect_no_secrets(home, away, &secrets).await?;
+        home.exec("primary", 0, &format!("{FLUX} cancel {long}")).await?;
+        wait_for_no_bursts(home).await?;
+        wait_until_nothing_is_left(away).await?;
+        home.api::<BurstPolicy>().delete("elsewhere", &DeleteParams::default()).await?;
+
+        let here = json!({ "name": "here", "maxNodes": 1, "startupSeconds": 1, "cluster": {} });
+        home.create_policy("here", json!({ "targets": [here] })).await?;
+        let job = submit(home, "primary", "-N3 --setattr=burstable hostname").await?;
+        ensure!(output(home, "primary", &job).await?.len() == 3);
+        wait_for_no_bursts(home).await?;
+        let log = controller.log()?;
+        ensure!(log.contains("a policy creates a Burst"), "{log}");
+        ensure!(!secrets.iter().any(|it| log.contains(it)), "the log has a token");
+
+        let account =
+            |namespace: &str, name: &str| format!("system:serviceaccount:{namespace}:{name}");
+        let used = requests(&home.testbed, &account(&home.namespace, BURST_CONTROLLER))?;
+        expect_same(&used, &allowed(home, "burst").await?, &NOT_REQUESTED).context("at home")?;
+        let used = requests(&away.testbed, &account(&away.namespace, TARGET_ACCOUNT_NAME))?;
+        expect_same(&used, &allowed(away, TARGET_ACCOUNT_NAME).await?, &[]).context("at the target")
+    })
+    .await
+}
+
+fn expect_same(used: &BTreeSet<String>, allowed: &BTreeSet<String>, unused: &[&str]) -> Result<()> {
+    let mut needed = used.clone();
+    needed.extend(unused.iter().map(|it| (*it).to_owned()));
+    let missing: Vec<_> = needed.difference(allowed).collect();
+    let unnecessary: Vec<_> = allowed.difference(&needed).collect();
+    ensure!(missing.is_empty(), "{missing:?} are requested, and not allowed");
+    ensure!(unnecessary.is_empty(), "{unnecessary:?} are allowed, and not requested");
+    Ok(())
+}
+
+/// A request in the audit log of an API server.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AuditEvent {
+    verb: String,
+    user: AuditUser,
+    #[serde(default)]
+    object_ref: Option<AuditObject>,
+}
+
+#[derive(Deserialize)]
+struct AuditUser {
+    username: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct AuditObject {
+    resource: String,
+    subresource: String,
+}
+
+/// What a user has requested, such as `create jobs`.
+fn requests(testbed: &Testbed, user: &str) -> Result<BTreeSet<String>> {
+    let log = testbed.log("audit");
+    let text = std::fs::read_to_string(&log).with_context(|| {
+        format!("there is no {}: start the testbed with --audit", log.display())
+    })?;
+    let events = text.lines().filter_map(|line| serde_json::from_str::<AuditEvent>(line).ok());
+    let of_user = events.filter(|event| event.user.username == user);
+    Ok(of_user
+        .filter_map(|event| {
+            let AuditObject { resource, subresource } = event.object_ref?;
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            Some(format!("{} {resource}{slash}{subresource}", event.verb))
+        })
+        .collect())
+}
+
+/// What the roles of a namespace with this in their name allow.
+async fn allowed(namespace: &TestNamespace, name: &str) -> Result<BTreeSet<String>> {
+    let roles = namespace.api::<Role>().list(&ListParams::default()).await?;
+    let roles = roles.into_iter().filter(|role| role.name_any().contains(name));
+    Ok(roles.flat_map(|role| role.rules.unwrap_or_default()).flat_map(words_of).collect())
+}
+
+fn words_of(rule: PolicyRule) -> Vec<String> {
+    let (verbs, resources) = (rule.verbs, rule.resources.unwrap_or_default());
+    let pairs =
+        verbs.iter().flat_map(|verb| resources.iter().map(move |it| format!("{verb} {it}")));
+    pairs.collect()
+}
+
+fn token_of(kubeconfig: &str) -> Result<String> {
+    let value: serde_json::Value = serde_json::from_str(kubeconfig)?;
+    let token = value["users"][0]["user"]["token"].as_str();
+    Ok(token.context("the kubeconfig has no token")?.to_owned())
+}
+
+/// Fails if a secret is in an object that is no Secret, or in the log of a broker.
+async fn expect_no_secrets(
+    home: &TestNamespace,
+    away: &TestNamespace,
+    secrets: &[String],
+) -> Result<()> {
+    let mut texts = Vec::new();
+    for namespace in [home, away] {
+        texts.push(all::<Event>(namespace).await?);
+        texts.push(all::<ConfigMap>(namespace).await?);
+        texts.push(all::<Job>(namespace).await?);
+        texts.push(all::<Pod>(namespace).await?);
+        for pod in namespace.pod_api().list(&ListParams::default()).await? {
+            // One that has just been created has no log.
+            let log = namespace.pod_api().logs(&pod.name_any(), &LogParams::default()).await;
+            texts.push(log.unwrap_or_default());
+        }
+    }
+    texts.push(all::<Burst>(home).await?);
+    texts.push(all::<BurstPolicy>(home).await?);
+    texts.push(all::<MiniCluster>(home).await?);
+    let found = texts.iter().find(|text| secrets.iter().any(|secret| text.contains(secret)));
+    ensure!(found.is_none(), "a token is in {found:?}");
+    Ok(())
+}
+
+async fn all<K: NamespacedKind + Serialize>(namespace: &TestNamespace) -> Result<String> {
+    let listed = namespace.api::<K>().list(&ListParams::default()).await?;
+    ensure!(!listed.items.is_empty(), "there is no {}", K::kind(&()));
+    Ok(serde_json::to_string(&listed.items)?)
+}
