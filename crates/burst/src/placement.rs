@@ -1,8 +1,8 @@
 //! Free nodes, and which of them a job would get.
 //!
 //! Nodes that are alike are a class, so that the time for a job depends on the number of classes, not
-//! of nodes. A job that requests nodes gets whole ones. Jobs that request only cores share nodes:
-//! what one leaves of its last node in a class is for the next.
+//! of nodes. A job that requests nodes gets whole ones. Jobs that request only tasks share nodes: what
+//! one leaves of its last node in a class is for the next.
 
 use std::collections::VecDeque;
 
@@ -73,11 +73,12 @@ impl Class {
     /// What of a need is met by the node that is shared, and the rest.
     fn share(&self, need: Need) -> ((u32, u32), Need) {
         match need {
-            Need::Cores { cores, gpus } if gpus == 0 || self.left.1 > 0 => {
-                let shared = (cores.min(self.left.0), gpus.min(self.left.1));
-                (shared, Need::Cores { cores: cores - shared.0, gpus: gpus - shared.1 })
+            Need::Tasks { count, cores, gpus } => {
+                let fits = need.amount_per_node(self.left.0, self.left.1).min(count);
+                let shared = (fits.saturating_mul(cores), fits.saturating_mul(gpus));
+                (shared, need.with_amount(count.saturating_sub(fits)))
             }
-            Need::Cores { .. } | Need::Nodes { .. } => ((0, 0), need),
+            Need::Nodes { .. } => ((0, 0), need),
         }
     }
 }
@@ -120,25 +121,19 @@ pub(crate) fn part(
 }
 
 /// What a need is beyond so many whole nodes of a class, and what is left of the last of them.
-fn beyond(need: Need, count: u32, class: &Class) -> (Need, (u32, u32)) {
-    match need {
-        Need::Nodes { count: wanted, cores, gpus } => {
-            (Need::Nodes { count: wanted - count, cores, gpus }, (0, 0))
-        }
-        Need::Cores { cores, gpus } => {
-            let given = (count.saturating_mul(class.cores), count.saturating_mul(class.gpus));
-            let rest = Need::Cores {
-                cores: cores.saturating_sub(given.0),
-                gpus: gpus.saturating_sub(given.1),
-            };
-            // At most one node's worth: what is left may be spread over several nodes.
-            let left = (
-                given.0.saturating_sub(cores).min(class.cores),
-                given.1.saturating_sub(gpus).min(class.gpus),
-            );
-            (rest, if left.0 == 0 { (0, 0) } else { left })
-        }
-    }
+fn beyond(need: Need, nodes: u32, class: &Class) -> (Need, (u32, u32)) {
+    let (wanted, _) = need.amount();
+    let per_node = need.amount_per_node(class.cores, class.gpus);
+    let room = nodes.saturating_mul(per_node);
+    let rest = need.with_amount(wanted.saturating_sub(room));
+    let Need::Tasks { cores, gpus, .. } = need else { return (rest, (0, 0)) };
+    // The last node has room for those that are not there.
+    let on_last = per_node.saturating_sub(room.saturating_sub(wanted));
+    let left = (
+        class.cores.saturating_sub(on_last.saturating_mul(cores)),
+        class.gpus.saturating_sub(on_last.saturating_mul(gpus)),
+    );
+    (rest, if nodes == 0 || left.0 == 0 { (0, 0) } else { left })
 }
 
 /// Positions of the free nodes of a class that match a constraint about ranks or names.
@@ -196,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn jobs_that_request_cores_share_a_node() {
-        let cores = |cores| Need::Cores { cores, gpus: 0 };
+    fn jobs_that_request_tasks_share_a_node() {
+        let cores = |count| Need::Tasks { count, cores: 1, gpus: 0 };
         assert_eq!(
             rests(2, &[cores(3), cores(1), cores(4), cores(1)]),
             [cores(0), cores(0), cores(0), cores(1)]
@@ -208,7 +203,7 @@ mod tests {
     #[test]
     fn jobs_that_request_nodes_get_whole_ones() {
         let nodes = |count| Need::Nodes { count, cores: 1, gpus: 0 };
-        let cores = |cores| Need::Cores { cores, gpus: 0 };
+        let cores = |count| Need::Tasks { count, cores: 1, gpus: 0 };
         assert_eq!(rests(3, &[nodes(1), cores(1), nodes(2)]), [nodes(0), cores(0), nodes(1)]);
         let wide = Need::Nodes { count: 1, cores: 5, gpus: 0 };
         assert_eq!(rests(3, &[wide]), [wide]);
@@ -216,8 +211,11 @@ mod tests {
 
     #[test]
     fn gpus_are_counted_beside_cores() {
-        let need = |cores, gpus| Need::Cores { cores, gpus };
-        assert_eq!(rests(3, &[need(2, 2), need(1, 2)]), [need(0, 0), need(0, 1)]);
+        let need = |count| Need::Tasks { count, cores: 1, gpus: 1 };
+        assert_eq!(rests(3, &[need(2), need(2)]), [need(0), need(1)]);
+        let wide = |count| Need::Tasks { count, cores: 3, gpus: 0 };
+        let one = Need::Tasks { count: 1, cores: 1, gpus: 0 };
+        assert_eq!(rests(2, &[wide(1), wide(2), one]), [wide(0), wide(1), one.with_amount(0)]);
     }
 
     #[test]
@@ -237,6 +235,6 @@ mod tests {
         let need = |count| Need::Nodes { count, cores: 1, gpus: 0 };
         assert_eq!(class(2).missing(need(5)), 3);
         assert_eq!(class(2).missing(need(1)), 0);
-        assert_eq!(class(1).missing(Need::Cores { cores: 9, gpus: 0 }), 2);
+        assert_eq!(class(1).missing(Need::Tasks { count: 9, cores: 1, gpus: 0 }), 2);
     }
 }

@@ -138,7 +138,10 @@ impl<'a> Requests<'a> {
     ) -> Result<(), Why<'a>> {
         let limit = target.max_nodes.min(self.policies[policy].spec.limits.nodes);
         let per_node = properties(self.instance, target, demand)
-            .map(|property| demand.need.amount_per_node(shape(target, property, self.instance).0))
+            .map(|property| {
+                let (cores, gpus) = shape(target, property, self.instance);
+                demand.need.amount_per_node(cores, gpus)
+            })
             .max()
             .unwrap_or_default();
         let amount = demand.need.amount();

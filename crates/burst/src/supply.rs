@@ -275,8 +275,8 @@ impl<'a> Supply<'a> {
     /// much on those that are not of a policy.
     pub(crate) fn count(&self, need: &Need, of: &Constraint, policy: usize) -> (u32, u32) {
         let mut counts = (0_u32, 0_u32);
-        let mut add = |owner, nodes: u32, cores| {
-            let amount = nodes.saturating_mul(need.amount_per_node(cores));
+        let mut add = |owner, nodes: u32, (cores, gpus)| {
+            let amount = nodes.saturating_mul(need.amount_per_node(cores, gpus));
             counts.0 = counts.0.saturating_add(amount);
             if owner != Some(policy) {
                 counts.1 = counts.1.saturating_add(amount);
@@ -286,14 +286,14 @@ impl<'a> Supply<'a> {
             let is_usable = need.accepts(alike.cores, alike.gpus)
                 && of.matches(&alike.property, None) != Match::No;
             if is_usable {
-                add(alike.policy, alike.count, alike.cores);
+                add(alike.policy, alike.count, (alike.cores, alike.gpus));
             }
         }
         for plan in &self.pools {
             let class = &self.classes[plan.class];
             if plan.pool.is_some() && class.matches(need, of) == Match::Yes {
                 let nodes = u32::try_from(class.free.len()).unwrap_or(u32::MAX);
-                add(plan.policy, nodes, class.cores);
+                add(plan.policy, nodes, (class.cores, class.gpus));
             }
         }
         counts

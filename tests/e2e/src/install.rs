@@ -23,13 +23,13 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Installs an operator and a burst controller for the test's namespace only, because other tests
-    /// have operators of their own, and waits until their pods are ready.
+    /// Installs an operator for the test's namespace only, because other tests have operators of
+    /// their own, and waits until its pods are ready.
     pub async fn namespaced(stage: &TestNamespace, replicas: u16) -> Result<Installation> {
         Installation::start(stage, Some(stage.namespace.clone()), replicas).await
     }
 
-    /// Installs both for all namespaces. No other operator may run at the same time.
+    /// Installs an operator for all namespaces, and a burst controller for the test's. No other operator may run at the same time.
     pub async fn cluster_wide(stage: &TestNamespace) -> Result<Installation> {
         Installation::start(stage, None, 1).await
     }
@@ -40,11 +40,17 @@ impl Installation {
         replicas: u16,
     ) -> Result<Installation> {
         import_operator()?;
+        // The burst controller asks the operator for jobs, which checks who asks. For that it needs rights
+        // of a cluster.
+        let burst_namespaces = match &watched {
+            Some(_) => Vec::new(),
+            None => vec![stage.namespace.clone()],
+        };
         let settings = InstallSettings {
             watched_namespace: watched,
             replicas,
             network_policy: true,
-            burst_namespaces: vec![stage.namespace.clone()],
+            burst_namespaces,
             ..settings(&format!("{}-operator", stage.namespace))
         };
         let client = stage.client.clone();
@@ -57,7 +63,9 @@ impl Installation {
             }
         };
         let install = Installation { client, settings };
-        for (name, replicas) in [(OPERATOR, replicas), (BURST_CONTROLLER, 1)] {
+        let has_bursts = !install.settings.burst_namespaces.is_empty();
+        let others = has_bursts.then_some((BURST_CONTROLLER, 1));
+        for (name, replicas) in [(OPERATOR, replicas)].into_iter().chain(others) {
             let ready = await_condition(deployments.clone(), name, has_ready(replicas));
             let ready = with_timeout(ready).await.with_context(|| format!("{name} is never ready"));
             if let Err(error) = ready.and_then(|it| Ok(it?)) {

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
-use flux_operator_testkit::cluster::with_timeout;
+use flux_operator_api::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster};
+use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_testkit::images::with_flux;
 use flux_operator_testkit::{merge, smallest_minicluster};
 use flux_operator_tests_e2e::install::Installation;
@@ -12,23 +12,44 @@ use flux_operator_tests_e2e::queue::LONG_COMMAND;
 use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 #[tokio::test]
-async fn q18_q20_q22_queues_for_other_namespaces_and_joiners_from_other_namespaces() -> Result<()> {
+async fn q18_q20_q22_queues_and_joiners_of_other_namespaces_and_installed_bursts() -> Result<()> {
     without_operator(async |stage| {
         let install = Installation::cluster_wide(stage).await?;
         let home = &install.settings.namespace;
-        let outcome = match check_shared_queue(stage, home).await {
-            Ok(()) => check_lender_elsewhere(stage).await,
-            failed => failed,
+        let outcome = async {
+            check_shared_queue(stage, home).await?;
+            check_lender_elsewhere(stage).await?;
+            check_bursts(stage).await
         };
+        let outcome = outcome.await;
         install.uninstall(outcome).await
     })
     .await
+}
+
+/// The burst controller learns of a job that waits from the operator, and creates a Burst.
+async fn check_bursts(stage: &TestNamespace) -> Result<()> {
+    let name = "bursts";
+    let target = json!({ "name": "mock", "maxNodes": 4, "mock": {} });
+    stage.create_policy("burst", json!({ "targets": [target] })).await?;
+    stage.create(name, json!({ "size": 2, "interactive": true })).await?;
+    stage.wait_for_status(name, ConditionType::Ready, "True").await?;
+    let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
+    let submit = format!("{flux} submit -N3 --setattr=burstable hostname");
+    let job = stage.exec(name, 0, &submit).await?;
+    let bursts = watcher(stage.api::<Burst>(), watcher::Config::default()).applied_objects();
+    let burst = first_match(bursts, Some).await.context("there is no Burst")?;
+    stage.api::<BurstPolicy>().delete("burst", &DeleteParams::default()).await?;
+    stage.wait_until_deleted::<Burst>(&burst.name_any()).await?;
+    stage.exec(name, 0, &format!("{flux} cancel {}", job.trim())).await?;
+    stage.delete_and_wait::<MiniCluster>(name).await
 }
 
 /// A lender in a namespace, and a joiner in another one.

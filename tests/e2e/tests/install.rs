@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster, manifest};
-use flux_operator_testkit::cluster::{first_match, testbed};
+use flux_operator_api::{FluxJob, FluxSetup, MiniCluster, manifest};
+use flux_operator_testkit::cluster::testbed;
 use flux_operator_testkit::samples;
 use flux_operator_tests_e2e::install::Installation;
 use flux_operator_tests_e2e::queue::LONG_COMMAND;
 use flux_operator_tests_e2e::{TestNamespace, with_operator, without_operator};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
-use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -81,26 +80,10 @@ fn sample<K: DeserializeOwned>(file: &str) -> Result<K> {
     Ok(serde_json::from_value(document)?)
 }
 
-/// The burst controller learns of a job that waits from the operator, and creates a Burst.
-async fn burst_for_a_job(stage: &TestNamespace, name: &str) -> Result<()> {
-    let flux = ". /mnt/flux/flux-view.sh && flux proxy $fluxsocket flux";
-    let submit = format!("{flux} submit -N3 --setattr=burstable hostname");
-    let job = stage.exec(name, 0, &submit).await?;
-    let bursts = watcher(stage.api::<Burst>(), watcher::Config::default()).applied_objects();
-    let burst = first_match(bursts, Some).await.context("there is no Burst")?;
-    stage.api::<BurstPolicy>().delete("burst", &DeleteParams::default()).await?;
-    stage.wait_until_deleted::<Burst>(&burst.name_any()).await?;
-    stage.exec(name, 0, &format!("{flux} cancel {}", job.trim())).await?;
-    Ok(())
-}
-
 async fn run_and_take_over(stage: &TestNamespace, install: &Installation) -> Result<()> {
     let leader = install.wait_for_leader(None).await?;
-    let target = json!({ "name": "mock", "maxNodes": 4, "mock": {} });
-    stage.create_policy("burst", json!({ "targets": [target] })).await?;
     stage.create("stays", json!({ "size": 2, "interactive": true })).await?;
     stage.wait_for_status("stays", ConditionType::Ready, "True").await?;
-    burst_for_a_job(stage, "stays").await?;
     run_to_completion(stage, "first").await?;
     let counted = install.metrics(&leader).await?;
     for line in [

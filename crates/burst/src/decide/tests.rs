@@ -337,11 +337,12 @@ fn a_target_with_more_cores_than_its_ranks_does_not_help() {
     let large = BurstTarget { cores: 64, ..target("t") };
     let mut instance = instance(2, 2);
     instance.shapes.insert("spare".into(), (4, 0));
-    let decision = decided(&instance, &[policy("p", large.clone())], &[], &[wide.clone()]);
+    let jobs = [wide];
+    let decision = decided(&instance, &[policy("p", large.clone())], &[], &jobs);
     assert_eq!(reasons(&decision), [AnswerReason::NoTargetFits]);
     instance.shapes.insert("large".into(), (64, 0));
     instance.lendable.insert("large".into(), 2);
-    let decision = decided(&instance, &[policy("p", large)], &[], &[wide]);
+    let decision = decided(&instance, &[policy("p", large)], &[], &jobs);
     let [Action::Create { target, .. }] = &decision.actions[..] else { panic!("{decision:?}") };
     assert_eq!(target.ranks, "large");
 }

@@ -80,7 +80,10 @@ pub fn add_nodes(jobs: &mut InstanceJobs, minicluster: &MiniCluster, observed: &
     let state = report.map(|report| &report.state);
     let lead = state.and_then(|state| state.lead.as_ref());
     jobs.slots = cluster(minicluster, observed).slots;
-    jobs.lead_cores = lead.map(|lead| lead.cores).unwrap_or_default();
+    // Flux counts the cores that the manifest declares, whatever the node has.
+    let declared = minicluster.spec.flux.as_ref().and_then(|flux| flux.resources.as_ref());
+    let declared = declared.and_then(|it| u32::try_from(it.cores).ok()).filter(|it| *it > 0);
+    jobs.lead_cores = declared.or(lead.map(|lead| lead.cores)).unwrap_or_default();
     let own = jobs.slots.iter().find(|slots| slots.owner == "Job");
     jobs.lead_gpus = own.and_then(|slots| slots.gpus).unwrap_or_default();
     let flux = minicluster.spec.flux.as_ref();
