@@ -2,81 +2,35 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_api::MiniCluster;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::{Value, json};
 
 use super::listing;
 use super::outcome::waiting_reason;
+use super::printed_list::ListOptions;
 use super::session::Session;
 use super::table::{format_age, table};
-use crate::print;
 
 /// List MiniClusters.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// List MiniClusters in all namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-
-    /// Output format.
-    #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
-    Name,
+    #[command(flatten)]
+    options: ListOptions,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let all = arguments.all_namespaces;
+    let options = &arguments.options;
+    let all = options.all_namespaces;
     let api = if all { session.all() } else { session.api() };
-    let listed = match listing::list(api).await {
+    let mut listed = match listing::list(api).await {
         Ok(listed) => listed.items,
         Err(error) => return Err(session.explain(error, "failed to list MiniClusters").await),
     };
-    let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&as_list(listed))? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&as_list(listed)).context("failed to write the list as YAML")?
-        }
-        Some(Output::Name) => names(&listed),
-        None | Some(Output::Wide) if listed.is_empty() => {
-            match all {
-                true => print::message("No MiniClusters found."),
-                false => print::message(format_args!(
-                    "No MiniClusters found in {} namespace.",
-                    session.namespace
-                )),
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
-        wide => rows(&listed, all, wide.is_some(), Timestamp::now()),
-    };
-    print::output(text)?;
+    options
+        .print(session, &mut listed, |listed, wide| rows(listed, all, wide, Timestamp::now()))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn names(listed: &[MiniCluster]) -> String {
-    let name = |minicluster: &MiniCluster| {
-        format!("minicluster.flux-framework.org/{}\n", minicluster.name_any())
-    };
-    listed.iter().map(name).collect()
-}
-
-/// A list as kubectl prints it.
-fn as_list(listed: Vec<MiniCluster>) -> Value {
-    let mut listed = listed;
-    for minicluster in &mut listed {
-        minicluster.metadata.managed_fields = None;
-    }
-    json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" }, "items": listed })
 }
 
 /// The columns of `kubectl get`, plus details with `wide`.
@@ -119,6 +73,8 @@ fn rows(listed: &[MiniCluster], namespaces: bool, wide: bool, now: Timestamp) ->
 #[cfg(test)]
 mod tests {
     use super::super::outcome::tests::minicluster;
+    use serde_json::json;
+
     use super::*;
 
     fn listed() -> Vec<MiniCluster> {
@@ -160,13 +116,5 @@ mod tests {
         let text = rows(&[joiner], false, true, Timestamp::UNIX_EPOCH);
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["fs", "Joined", "2/2", "0", "other/first", "busybox"]);
-    }
-
-    #[test]
-    fn objects_are_printed_as_a_list_that_kubectl_accepts() {
-        let list = as_list(listed());
-        assert_eq!(list["items"][0]["kind"], "MiniCluster");
-        assert_eq!(list["kind"], "List");
-        assert_eq!(names(&listed()), "minicluster.flux-framework.org/fs\n");
     }
 }

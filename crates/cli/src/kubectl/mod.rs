@@ -19,6 +19,7 @@ mod manifest;
 mod outcome;
 mod pod_commands;
 mod pods;
+mod printed_list;
 mod progress;
 mod queue;
 mod rank_pod;

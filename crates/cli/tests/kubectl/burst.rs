@@ -123,7 +123,7 @@ fn a_request_that_cannot_succeed_is_refused() {
             "fs --policy cloud --nodes 2",
             changed("BurstPolicy", "/status", json!({})),
             "error: BurstPolicy \"cloud\" has no condition Accepted, so no burst controller seems to \
-             be running\nhint: install it with `flux-operator manifests --burst-namespace default",
+             be running\nhint: see whether `kubectl get pods --all-namespaces -l ",
         ),
         (
             "ff --policy cloud --nodes 2",

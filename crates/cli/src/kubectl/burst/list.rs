@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_api::Burst;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use serde_json::{Value, json};
 
 use super::state::needs_user;
 use crate::kubectl::listing;
+use crate::kubectl::printed_list::ListOptions;
 use crate::kubectl::session::Session;
 use crate::kubectl::table::{format_age, table};
 use crate::print;
@@ -26,42 +26,16 @@ pub(super) struct Arguments {
     pub(super) name: Option<String>,
 
     #[command(flatten)]
-    pub(super) options: Options,
-}
-
-#[derive(clap::Args)]
-pub(super) struct Options {
-    /// List those of all namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-
-    /// Output format.
-    #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-impl Options {
-    /// Whether one is given.
-    pub(super) fn is_any(&self) -> bool {
-        self.all_namespaces || self.output.is_some()
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
-    Name,
+    pub(super) options: ListOptions,
 }
 
 pub(super) async fn run(
     session: &Session,
     name: Option<&str>,
-    options: &Options,
+    options: &ListOptions,
 ) -> Result<ExitCode> {
     let all = options.all_namespaces;
-    let listed = match name {
+    let mut listed = match name {
         Some(name) => vec![get(session, name).await?],
         None => {
             let api = if all { session.all() } else { session.api() };
@@ -71,32 +45,10 @@ pub(super) async fn run(
             }
         }
     };
-    let text = match options.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&as_list(listed))? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&as_list(listed)).context("failed to write the list as YAML")?
-        }
-        Some(Output::Name) => {
-            let name = |it: &Burst| format!("burst.flux-framework.org/{}\n", it.name_any());
-            listed.iter().map(name).collect()
-        }
-        None | Some(Output::Wide) if listed.is_empty() => {
-            match all {
-                true => print::message("No Bursts found."),
-                false => print::message(format_args!(
-                    "No Bursts found in {} namespace.",
-                    session.namespace
-                )),
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
-        wide => {
-            print::output(rows(&listed, all, wide.is_some(), Timestamp::now()))?;
-            listed.iter().filter_map(|burst| problem(burst, all)).for_each(print::message);
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
-    print::output(text)?;
+    let print_rows = |listed: &[Burst], wide| rows(listed, all, wide, Timestamp::now());
+    if options.print(session, &mut listed, print_rows)? {
+        listed.iter().filter_map(|burst| problem(burst, all)).for_each(print::message);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,15 +70,6 @@ pub(super) async fn not_found(session: &Session, name: &str) -> anyhow::Error {
         }
         Err(error) => session.explain(error, "failed to list Bursts").await,
     }
-}
-
-/// A list as kubectl prints it.
-fn as_list(mut listed: Vec<Burst>) -> Value {
-    for burst in &mut listed {
-        burst.metadata.managed_fields = None;
-    }
-    json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" },
-        "items": listed })
 }
 
 /// The columns of `kubectl get` and the cost, plus details with `wide`.
@@ -179,6 +122,8 @@ fn problem(burst: &Burst, namespaces: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{burst, condition, now};
+    use serde_json::json;
+
     use super::*;
 
     fn listed() -> Vec<Burst> {
@@ -214,11 +159,5 @@ mine       fs        gke      CredentialsRefused   0/2     0                    
         let shown = problem(&listed[1], false).unwrap();
         assert!(shown.starts_with("mine: CredentialsRefused: 401\nhint: Replace "), "{shown}");
         assert!(problem(&listed[1], true).unwrap().starts_with("team/mine: "));
-    }
-
-    #[test]
-    fn objects_are_printed_as_a_list_that_kubectl_accepts() {
-        let list = as_list(listed());
-        assert_eq!((&list["kind"], &list["items"][0]["kind"]), (&json!("List"), &json!("Burst")));
     }
 }

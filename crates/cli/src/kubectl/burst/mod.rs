@@ -29,6 +29,7 @@ use anyhow::{Result, bail};
 use clap::Subcommand;
 
 use super::Connection;
+use super::printed_list::ListOptions;
 use super::session::Session;
 
 /// Nodes of other clusters for a MiniCluster: list, request and give back Bursts, explain why nodes
@@ -41,7 +42,7 @@ pub(super) struct Arguments {
     command: Option<Command>,
 
     #[command(flatten)]
-    options: list::Options,
+    options: ListOptions,
 }
 
 #[derive(Subcommand)]

@@ -2,18 +2,17 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_api::BurstPolicy;
 use flux_operator_plan::bursting::day;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::state::{accepted, needs_user};
 use crate::kubectl::listing;
+use crate::kubectl::printed_list::ListOptions;
 use crate::kubectl::session::Session;
 use crate::kubectl::table::{format_age, table};
-use crate::print;
 
 /// List BurstPolicies: whether they are applied, the MiniClusters and waiting jobs that they serve,
 /// and what their Bursts use.
@@ -21,58 +20,20 @@ use crate::print;
 /// TODAY are node-hours and cost of this day, in UTC.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// List those of all namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-
-    /// Output format.
-    #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
-    Name,
+    #[command(flatten)]
+    options: ListOptions,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let all = arguments.all_namespaces;
+    let options = &arguments.options;
+    let all = options.all_namespaces;
     let api = if all { session.all() } else { session.api() };
     let mut listed: Vec<BurstPolicy> = match listing::list(api).await {
         Ok(listed) => listed.items,
         Err(error) => return Err(session.explain(error, "failed to list BurstPolicies").await),
     };
-    listed.iter_mut().for_each(|policy| policy.metadata.managed_fields = None);
-    let list = || {
-        json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": "" },
-            "items": listed })
-    };
-    let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&list())? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&list()).context("failed to write the list as YAML")?
-        }
-        Some(Output::Name) => {
-            let name =
-                |it: &BurstPolicy| format!("burstpolicy.flux-framework.org/{}\n", it.name_any());
-            listed.iter().map(name).collect()
-        }
-        None | Some(Output::Wide) if listed.is_empty() => {
-            match all {
-                true => print::message("No BurstPolicies found."),
-                false => print::message(format_args!(
-                    "No BurstPolicies found in {} namespace.",
-                    session.namespace
-                )),
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
-        wide => rows(&listed, all, wide.is_some(), Timestamp::now()),
-    };
-    print::output(text)?;
+    options
+        .print(session, &mut listed, |listed, wide| rows(listed, all, wide, Timestamp::now()))?;
     Ok(ExitCode::SUCCESS)
 }
 

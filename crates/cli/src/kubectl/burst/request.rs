@@ -113,7 +113,7 @@ impl RequestRefusal {
     fn hint(&self, namespace: &str) -> String {
         match self {
             RequestRefusal::NoController { .. } => format!(
-                "see whether `kubectl get deployments --all-namespaces -l \
+                "see whether `kubectl get pods --all-namespaces -l \
                  control-plane={BURST_CONTROLLER}` shows one that is ready. If there is none, an \
                  administrator installs it with `flux-operator manifests --burst-namespace {namespace}`"
             ),
