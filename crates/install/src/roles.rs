@@ -75,9 +75,10 @@ pub(crate) fn burst_roles(settings: &InstallSettings) -> Vec<Value> {
         None => cluster_role_of(settings, BURST_CONTROLLER, "burst-reader", reader),
     };
     for namespace in &settings.burst_namespaces {
-        let name = "operator-burst-controller";
+        // Another installation may serve the same namespace.
+        let name = settings.cluster_scoped_name("burst-controller");
         let rules = burst_rules();
-        objects.extend(namespaced_role_of(settings, BURST_CONTROLLER, namespace, name, rules));
+        objects.extend(namespaced_role_of(settings, BURST_CONTROLLER, namespace, &name, rules));
     }
     objects
 }

@@ -1,6 +1,6 @@
 //! What an installation may and may not do.
 
-use flux_operator_install::{InstallSettings, access_objects, operator_objects};
+use flux_operator_install::{InstallSettings, access_objects, burst_objects, operator_objects};
 use serde_json::{Value, json};
 
 fn settings(watched: Option<&str>) -> InstallSettings {
@@ -12,7 +12,7 @@ fn settings(watched: Option<&str>) -> InstallSettings {
         replicas: 1,
         network_policy: true,
         gateway: true,
-        burst_namespaces: Vec::new(),
+        burst_namespaces: vec!["bursts".into()],
     }
 }
 
@@ -47,6 +47,28 @@ fn no_role_has_a_wildcard_or_access_into_pods() {
     }
 }
 
+/// Everything that could be misused is only in the namespaces that an administrator lists.
+#[test]
+fn b36_the_burst_controller_reads_secrets_only_where_it_is_listed() {
+    let objects = burst_objects(&settings(None));
+    for role in kinds(&objects, "ClusterRole") {
+        for rule in rules(std::slice::from_ref(role)) {
+            let resources = strings(&rule, "resources");
+            let is_status = resources.iter().all(|it| it.ends_with("/status"));
+            let verbs = strings(&rule, "verbs");
+            assert!(is_status || verbs == ["list", "watch"], "{rule}");
+            assert!(!resources.contains(&"secrets".into()), "{rule}");
+        }
+    }
+    let roles: Vec<&Value> = kinds(&objects, "Role").collect();
+    let [role] = roles.as_slice() else { panic!("{roles:?}") };
+    assert_eq!(role["metadata"]["namespace"], "bursts");
+    let rules = rules(std::slice::from_ref(*role));
+    let mut of_secrets =
+        rules.iter().filter(|rule| strings(rule, "resources").contains(&"secrets".into()));
+    assert_eq!(strings(of_secrets.next().expect("a rule for Secrets"), "verbs"), ["get"]);
+}
+
 #[test]
 fn secrets_are_created_and_read_by_name_but_never_listed() {
     let rules = rules(&access_objects(&settings(None)));
@@ -71,7 +93,9 @@ fn the_lease_is_only_in_the_operators_own_namespace() {
 
 #[test]
 fn an_operator_for_one_namespace_has_no_permissions_beyond_it() {
-    let objects = operator_objects(&settings(Some("team")));
+    // It cannot check who asks for jobs, so there is no burst controller.
+    let settings = InstallSettings { burst_namespaces: Vec::new(), ..settings(Some("team")) };
+    let objects = operator_objects(&settings);
     assert_eq!(kinds(&objects, "ClusterRoleBinding").count(), 0);
     let mut namespaces: Vec<_> =
         kinds(&objects, "RoleBinding").map(|binding| &binding["metadata"]["namespace"]).collect();

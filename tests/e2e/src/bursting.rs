@@ -1,5 +1,5 @@
-//! A burst controller in the test's process, with the roles with which it is installed, and a target:
-//! an account of another cluster with rights for one namespace.
+//! A burst controller, in the test's process or as a program, with the rights with which it is installed,
+//! for one namespace; and a target: an account of another cluster with rights for one namespace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -192,7 +192,7 @@ impl TestNamespace {
         }))
     }
 
-    /// Creates a policy for MiniClusters with the label `burst`.
+    /// Creates a policy that serves all MiniClusters.
     pub async fn create_policy(&self, name: &str, spec: Value) -> Result<BurstPolicy> {
         let mut policy = json!({
             "apiVersion": "flux-framework.org/v1alpha2",
