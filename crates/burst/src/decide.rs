@@ -1,6 +1,6 @@
 //! One decision about one instance.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::view::JsonText;
@@ -130,9 +130,11 @@ impl<'a> Run<'a> {
         let (parts, rest) = self.supply.online(need, constraint);
         if rest.is_met() {
             self.supply.take(parts);
+            self.requests.forget_refusals();
             return Outcome::Starts;
         }
-        let demand = Demand { job, need, rest, constraint };
+        let constraint_index = self.constraints.index_of(index);
+        let demand = Demand { job, need, rest, constraint, constraint_index };
         let nodes = job.node_count(self.instance.lead_cores);
         let refusals: Vec<Option<Refusal<'a>>> = (self.policies.iter())
             .map(|policy| select(policy, job, nodes, self.now).err())
@@ -141,6 +143,7 @@ impl<'a> Run<'a> {
         if let Some(pool) = self.coming(demand, is_selected) {
             self.supply.take(parts);
             self.supply.take_coming(pool, job.id, rest, constraint);
+            self.requests.forget_refusals();
             // Also what a burst that is created anyway has left is part of this request.
             let is_request = self.supply.pools[pool].pool.is_none();
             return Outcome::Waits { pool, is_request };
@@ -265,18 +268,20 @@ impl<'a> Run<'a> {
             self.requeue_at = earlier(self.requeue_at, next);
         }
         let mut answers = Vec::with_capacity(jobs.len());
+        let mut messages = Messages::default();
         for (job, outcome) in jobs.iter().zip(outcomes) {
-            answers.push(self.answer(job, outcome, &stable_at, &mut memory));
+            answers.push(self.answer(job, outcome, &stable_at, &mut memory, &mut messages));
         }
         Decision { actions, answers, memory, requeue_at: self.requeue_at }
     }
 
-    fn answer(
-        &self,
+    fn answer<'s>(
+        &'s self,
         job: &Job,
-        outcome: Outcome<'_>,
+        outcome: Outcome<'s>,
         stable_at: &[Option<Timestamp>],
         memory: &mut Memory,
+        messages: &mut Messages<'s>,
     ) -> Answer {
         let (why, policy, burst) = match outcome {
             Outcome::Starts => (Why::StartsHere, None, None),
@@ -307,10 +312,29 @@ impl<'a> Run<'a> {
         Answer {
             job: job.id,
             reason: why.reason(),
-            message: why.to_string(),
+            message: messages.text(why),
             policy: policy.map(|policy| self.policies[policy].name.clone()),
             burst: burst.map(str::to_owned),
         }
+    }
+}
+
+/// The last messages, so that equal ones are not written again.
+#[derive(Default)]
+struct Messages<'a>(VecDeque<(Why<'a>, String)>);
+
+impl<'a> Messages<'a> {
+    /// How many are kept: jobs that follow each other are of few kinds.
+    const KEPT: usize = 8;
+
+    fn text(&mut self, why: Why<'a>) -> String {
+        if let Some((_, text)) = self.0.iter().find(|(known, _)| *known == why) {
+            return text.clone();
+        }
+        let text = why.to_string();
+        self.0.truncate(Messages::KEPT - 1);
+        self.0.push_front((why, text.clone()));
+        text
     }
 }
 
@@ -336,6 +360,11 @@ impl Constraints {
             })
             .collect();
         Constraints { parsed, of_jobs }
+    }
+
+    /// Which of the different constraints the job at a position has.
+    fn index_of(&self, job: usize) -> Option<usize> {
+        self.of_jobs[job]
     }
 
     /// The constraint of the job at a position.

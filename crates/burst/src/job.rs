@@ -33,7 +33,7 @@ pub struct Job {
 }
 
 /// What a job needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Need {
     /// So many whole nodes, each with at least these cores and GPUs.
     Nodes { count: u32, cores: u32, gpus: u32 },

@@ -4,7 +4,7 @@
 //! policy that can have it: a burst that grows, or a new one. Jobs with the same policy and target
 //! share bursts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use flux_operator_api::burst::BurstTarget;
 use k8s_openapi::jiff::Timestamp;
@@ -26,6 +26,8 @@ pub(crate) struct Demand<'a> {
     /// The part of it that nodes online do not meet.
     pub(crate) rest: Need,
     pub(crate) constraint: &'a Constraint,
+    /// Which of the different constraints of all jobs that is.
+    pub(crate) constraint_index: Option<usize>,
 }
 
 /// A target that is not tried now.
@@ -45,6 +47,9 @@ pub(crate) struct Requests<'a> {
     failed_until: Vec<Vec<Option<FailedTarget<'a>>>>,
     /// Ranks that no burst of this decision leases, by their property.
     lendable: BTreeMap<&'a str, u32>,
+    /// What was refused, by policy, need, rest and constraint. Nothing has been requested since: a long
+    /// queue has many jobs that are alike.
+    refused: HashMap<(usize, Need, Need, Option<usize>), Why<'a>>,
 }
 
 impl<'a> Requests<'a> {
@@ -76,6 +81,7 @@ impl<'a> Requests<'a> {
             budgets: policies.iter().map(Budget::new).collect(),
             failed_until: policies.iter().map(failed_until).collect(),
             lendable: instance.lendable.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
+            refused: HashMap::new(),
         }
     }
 
@@ -88,18 +94,38 @@ impl<'a> Requests<'a> {
         demand: Demand<'_>,
     ) -> Result<usize, Refusal<'a>> {
         let policies = self.policies;
+        let Demand { job, need, rest, constraint_index, .. } = demand;
+        let key = (policy, need, rest, constraint_index);
+        // An estimate is a job's own.
+        let is_general = job.estimate.is_none();
+        if let Some(why) = self.refused.get(&key).filter(|_| is_general) {
+            return Err(why.clone().into());
+        }
         let mut nearest: Option<Refusal<'a>> = None;
         for target in 0..policies[policy].spec.targets.len() {
             let result = self
                 .check_target(policy, target, demand)
                 .and_then(|()| Ok(self.request_at(supply, policy, target, demand)?));
             match result {
-                Ok(pool) => return Ok(pool),
+                Ok(pool) => {
+                    self.refused.clear();
+                    return Ok(pool);
+                }
                 Err(refusal) => nearest = Some(nearer(nearest, refusal)),
             }
         }
         let policy = policies[policy].name.as_str();
-        Err(nearest.unwrap_or_else(|| Why::NoTargetFits { policy }.into()))
+        let nearest = nearest.unwrap_or_else(|| Why::NoTargetFits { policy }.into());
+        if is_general && nearest.until.is_none() {
+            self.refused.insert(key, nearest.why.clone());
+        }
+        Err(nearest)
+    }
+
+    /// Nodes were given to a job, so that what was refused may be possible now, or is refused for another
+    /// reason.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.refused.clear();
     }
 
     /// Whether a target's nodes are of use for a job, whatever limits leave of them.

@@ -13,7 +13,7 @@ use crate::verdict::{self, Verdict, no, unknown, yes};
 const FIRST_RETRY: i64 = 5;
 const LAST_RETRY: i64 = 300;
 
-/// The same after many failures because of credentials: somebody may be about to mend them, and most are
+/// The same after many failures because of credentials: a user may be about to correct them, and most are
 /// noticed without asking the target.
 const LAST_CREDENTIALS_RETRY: i64 = 15;
 

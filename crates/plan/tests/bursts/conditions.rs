@@ -50,7 +50,7 @@ fn a_target_that_fails_is_tried_again_less_and_less_often() {
     world.pass(300);
     world.reconcile(false);
     let retry: Timestamp = world.status().retry_at.parse().unwrap();
-    assert_eq!(retry.duration_since(world.now).as_secs(), 15, "a user may be about to mend it");
+    assert_eq!(retry.duration_since(world.now).as_secs(), 15, "a user may be about to correct it");
     world.pass(15);
     world.failure = None;
     world.settle();

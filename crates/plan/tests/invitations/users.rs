@@ -129,8 +129,8 @@ fn who_asks_with_one_invitation_does_not_use_another() {
     assert_eq!(lender.invited("b").user, None);
 }
 
-/// Somebody asks with a wrong key: the lease says so, until its user asks with the right one. Nobody
-/// gets the invitation by that.
+/// A cluster that is not known asks with a wrong key: the lease says so until its user asks with the right
+/// one. The other does not become its user.
 #[test]
 fn a_stranger_with_a_wrong_key_is_a_refusal_and_not_a_user() {
     let mut lender = Lender::settled(&one_invitation());
