@@ -67,6 +67,10 @@ pub(crate) async fn measure(options: &Options) -> Result<Figures> {
     figures.rounds = options.rounds;
     let mut stage = Stage::up().await?;
     let Stage { controller, home } = &mut stage;
+    eprintln!("burst, pending jobs");
+    let address = home.running.address.clone();
+    let known = pending::measure(&home.bed, &address);
+    figures.pending = Some(controller.while_alive(home.running.while_alive(known)).await?);
     create_all(&home.bed.client, &[policy()]).await?;
     // Round 0 warms all caches and is not counted.
     for round in 0..=options.rounds {
@@ -82,10 +86,6 @@ pub(crate) async fn measure(options: &Options) -> Result<Figures> {
             figures.merge(these);
         }
     }
-    eprintln!("burst, pending jobs");
-    let address = home.running.address.clone();
-    let known = pending::measure(&home.bed, &address);
-    figures.pending = Some(controller.while_alive(home.running.while_alive(known)).await?);
     Ok(figures)
 }
 

@@ -329,7 +329,9 @@ mod tests {
         let pages = flux.list();
         let ranks = |busy: &str, drained: Option<&str>| {
             let drained = drained.map(|ranks| ranks.parse().unwrap());
-            Some(RankUse { busy: busy.parse().unwrap(), drained, in_order: false })
+            // Which scheduler there is, is queried only while jobs are pending.
+            let in_order = drained.is_some();
+            Some(RankUse { busy: busy.parse().unwrap(), drained, in_order })
         };
         assert_eq!(pages[0].ranks, ranks("1,3", None), "no job is pending");
         let job = RunningJob { id: 60565749760, ranks: "1,3".parse().unwrap() };

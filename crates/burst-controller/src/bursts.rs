@@ -75,6 +75,10 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let now = Timestamp::now();
     let namespace = burst.namespace().unwrap_or_default();
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
+    if context.stores.unreadable.contains::<MiniCluster>(&namespace, &burst.spec.cluster) {
+        // It exists, and may have jobs on the nodes: nothing is done until it can be read.
+        return Ok(AFTER_ERROR);
+    }
     let cluster = context.stores.clusters.get(&reference);
     let pool = Pool { burst, cluster: cluster.as_deref() };
     let target = match must_ask_target(burst, now) {

@@ -49,6 +49,8 @@ pub(crate) struct Policies {
     /// Bursts that were created or resized, to how many nodes, and that the store does not show like
     /// that yet.
     unseen: HashMap<ObjectRef<Burst>, (i32, Instant)>,
+    /// MiniClusters, by uid, for which a write was refused, and when: it is not tried again at once.
+    refused: HashMap<String, Instant>,
     /// What was decided last for each MiniCluster.
     decided: HashMap<String, Vec<Answer>>,
     /// When the status of each policy was written last.
@@ -94,7 +96,9 @@ impl Policies {
             let uid = cluster.uid().unwrap_or_default();
             let is_unseen = self.unseen.keys().any(|it| it.namespace == reference.namespace);
             let is_deleting = cluster.metadata.deletion_timestamp.is_some();
-            let decision = match is_unseen || is_deleting {
+            let was_refused =
+                self.refused.get(&uid).is_some_and(|at| at.elapsed() < WRITE_PATIENCE);
+            let decision = match is_unseen || is_deleting || was_refused {
                 true => None,
                 false => self.decide(context, &cluster, &serving, now),
             };
@@ -139,6 +143,7 @@ impl Policies {
         self.memories.retain(|uid, _| uids.contains(uid));
         self.idle.retain(|uid, _| uids.contains(uid));
         self.decided.retain(|uid, _| uids.contains(uid));
+        self.refused.retain(|uid, at| uids.contains(uid) && at.elapsed() < WRITE_PATIENCE);
         self.written.retain(|policy, _| context.stores.policies.get(policy).is_some());
         context.feeds.follow(&wanted);
     }
@@ -185,19 +190,23 @@ impl Policies {
                 let burst = self.new_burst(context, policy, cluster, target, *nodes, jobs);
                 let reference = ObjectRef::from_obj(&burst);
                 tracing::info!(burst = %reference, nodes, "a policy creates a Burst");
-                // Also if it is refused: it is not tried again at once.
-                self.unseen.insert(reference, (*nodes, Instant::now()));
                 match bursts.create(&PostParams::default(), &burst).await {
                     Err(error) if !is_conflict(&error) => Err(error),
-                    _ => Ok(()),
+                    _ => {
+                        self.unseen.insert(reference, (*nodes, Instant::now()));
+                        Ok(())
+                    }
                 }
             }
             Action::Resize { burst, nodes } => {
                 tracing::info!(burst, nodes, "a policy resizes a Burst");
                 let patch = Patch::Merge(json!({ "spec": { "nodes": nodes } }));
                 let reference = ObjectRef::new(burst).within(&namespace);
-                self.unseen.insert(reference, (*nodes, Instant::now()));
-                bursts.patch(burst, &PatchParams::default(), &patch).await.map(drop)
+                let patched = bursts.patch(burst, &PatchParams::default(), &patch).await;
+                if patched.is_ok() {
+                    self.unseen.insert(reference, (*nodes, Instant::now()));
+                }
+                patched.map(drop)
             }
             Action::GiveBack { burst, why } => {
                 tracing::info!(burst, ?why, "a policy gives a Burst back");
@@ -211,6 +220,7 @@ impl Policies {
         if let Err(error) =
             result.or_else(|error| if is_not_found(&error) { Ok(()) } else { Err(error) })
         {
+            self.refused.insert(cluster.uid().unwrap_or_default(), Instant::now());
             let cluster = cluster.name_any();
             tracing::warn!(
                 cluster,

@@ -41,7 +41,11 @@ impl Schedule {
         match again {
             Some(again) => {
                 self.ended.insert(name.clone(), now);
-                self.add(name, now + again);
+                // What has changed meanwhile is due soon, but not at once.
+                let soon = now + again.min(CHANGE_INTERVAL);
+                let changed = self.due.remove(&name).map(|at| at.max(soon));
+                self.add(name.clone(), now + again);
+                changed.into_iter().for_each(|at| self.add(name.clone(), at));
             }
             None => drop(self.ended.remove(&name)),
         }
@@ -110,11 +114,12 @@ mod tests {
         schedule.change(name("a", 0), now);
         assert_eq!(schedule.start(now), []);
         schedule.end(name("a", 0), Some(Duration::from_secs(15)), now);
-        assert_eq!(schedule.next(), Some(now));
-        assert_eq!(schedule.start(now), [name("a", 0)]);
-        schedule.end(name("a", 0), Some(Duration::from_secs(15)), now);
-        schedule.change(name("a", 0), now);
-        assert_eq!(schedule.next(), Some(now + CHANGE_INTERVAL));
+        let later = now + CHANGE_INTERVAL;
+        assert_eq!(schedule.next(), Some(later));
+        assert_eq!(schedule.start(later), [name("a", 0)]);
+        schedule.end(name("a", 0), Some(Duration::from_millis(100)), later);
+        schedule.change(name("a", 0), later);
+        assert_eq!(schedule.next(), Some(later + Duration::from_millis(100)));
         schedule.end(name("a", 0), None, now);
         assert!(schedule.ended.is_empty());
     }

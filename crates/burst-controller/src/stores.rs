@@ -1,11 +1,14 @@
 //! What is watched: policies, Bursts and MiniClusters, kept as they are in the API server.
 
+use std::collections::HashSet;
 use std::hash::Hash;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_service::lock::lock;
 use futures::{Stream, StreamExt};
-use kube::core::{DeserializeGuard, error_boundary::InvalidObject};
+use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -25,6 +28,7 @@ pub(crate) struct Stores {
     pub(crate) policies: Store<BurstPolicy>,
     pub(crate) bursts: Store<Burst>,
     pub(crate) clusters: Store<MiniCluster>,
+    pub(crate) unreadable: Unreadable,
 }
 
 /// Something has changed.
@@ -55,18 +59,19 @@ pub(crate) fn watch(
     let (policies, policy_writer) = reflector::store();
     let (bursts, burst_writer) = reflector::store();
     let (clusters, cluster_writer) = reflector::store();
+    let unreadable = Unreadable::default();
     let send = |changes: &mpsc::UnboundedSender<Change>, change: Change| {
         // The receiver ends only with the program.
         drop(changes.send(change));
     };
     let of_policies = {
         let changes = changes.clone();
-        let events = events::<BurstPolicy>(client, namespace);
+        let events = events::<BurstPolicy>(client, namespace, &policies, &unreadable);
         keep(events, policy_writer, move |_| send(&changes, Change::Policy), policies.clone())
     };
     let of_bursts = {
         let changes = changes.clone();
-        let events = events::<Burst>(client, namespace);
+        let events = events::<Burst>(client, namespace, &bursts, &unreadable);
         keep(
             events,
             burst_writer,
@@ -74,7 +79,7 @@ pub(crate) fn watch(
             bursts.clone(),
         )
     };
-    let events = events::<MiniCluster>(client, namespace);
+    let events = events::<MiniCluster>(client, namespace, &clusters, &unreadable);
     let of_clusters = keep(
         events,
         cluster_writer,
@@ -82,7 +87,7 @@ pub(crate) fn watch(
         clusters.clone(),
     );
     Watches {
-        stores: Stores { policies, bursts, clusters },
+        stores: Stores { policies, bursts, clusters, unreadable },
         policies: Box::pin(of_policies),
         bursts: Box::pin(of_bursts),
         clusters: Box::pin(of_clusters),
@@ -92,10 +97,12 @@ pub(crate) fn watch(
 fn events<K>(
     client: &Client,
     namespace: Option<&str>,
+    store: &Store<K>,
+    unreadable: &Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K>
 where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    K: Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    K: Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     // An object that cannot be read must not keep the others from being seen.
     let api: Api<DeserializeGuard<K>> = match namespace {
@@ -103,31 +110,103 @@ where
         None => Api::all(client.clone()),
     };
     let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
-    events.filter_map(async |event| match event {
-        Ok(event) => readable(event).map(Ok),
-        Err(error) => Some(Err(error)),
+    let (store, unreadable) = (store.clone(), unreadable.clone());
+    events.filter_map(move |event| {
+        let event = match event {
+            Ok(event) => readable(event, &store, &unreadable).map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        std::future::ready(event)
     })
 }
 
-/// An event without an object that cannot be read.
-fn readable<K: Resource<DynamicType = ()>>(
+/// An event about an object that can be read. One that cannot any more is as if it was deleted.
+fn readable<K>(
     event: watcher::Event<DeserializeGuard<K>>,
-) -> Option<watcher::Event<K>> {
+    store: &Store<K>,
+    unreadable: &Unreadable,
+) -> Option<watcher::Event<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
     let read = |object: DeserializeGuard<K>| {
-        let name = object.name_any();
-        let unreadable = |error: InvalidObject| {
+        let name =
+            Unreadable::key::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
+        let reference =
+            ObjectRef::<K>::new(&object.name_any()).within(&object.namespace().unwrap_or_default());
+        object.0.map_err(|error| {
             let kind = K::kind(&());
-            tracing::warn!(%kind, name, error = error.error, "an object cannot be read");
-        };
-        object.0.map_err(unreadable).ok()
+            tracing::warn!(%kind, object = %reference, error = error.error, "an object cannot be read");
+            (name, store.get(&reference))
+        })
     };
-    Some(match event {
-        watcher::Event::Apply(object) => watcher::Event::Apply(read(object)?),
-        watcher::Event::Delete(object) => watcher::Event::Delete(read(object)?),
-        watcher::Event::InitApply(object) => watcher::Event::InitApply(read(object)?),
-        watcher::Event::Init => watcher::Event::Init,
-        watcher::Event::InitDone => watcher::Event::InitDone,
-    })
+    let gone = |stored: Option<Arc<K>>| stored.map(|it| watcher::Event::Delete((*it).clone()));
+    match event {
+        watcher::Event::Apply(object) => match read(object) {
+            Ok(object) => {
+                unreadable.remove(&object);
+                Some(watcher::Event::Apply(object))
+            }
+            Err((name, stored)) => {
+                unreadable.insert(name);
+                gone(stored)
+            }
+        },
+        watcher::Event::Delete(object) => match read(object) {
+            Ok(object) => {
+                unreadable.remove(&object);
+                Some(watcher::Event::Delete(object))
+            }
+            Err((name, stored)) => {
+                unreadable.remove_name(&name);
+                gone(stored)
+            }
+        },
+        watcher::Event::InitApply(object) => match read(object) {
+            Ok(object) => {
+                unreadable.remove(&object);
+                Some(watcher::Event::InitApply(object))
+            }
+            Err((name, _)) => {
+                unreadable.insert(name);
+                None
+            }
+        },
+        watcher::Event::Init => Some(watcher::Event::Init),
+        watcher::Event::InitDone => Some(watcher::Event::InitDone),
+    }
+}
+
+/// Objects that exist and cannot be read, by kind, namespace and name. They must not be taken for deleted.
+#[derive(Clone, Default)]
+pub(crate) struct Unreadable(Arc<Mutex<HashSet<String>>>);
+
+impl Unreadable {
+    fn key<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> String {
+        format!("{} {namespace}/{name}", K::kind(&()))
+    }
+
+    /// Whether there is such an object.
+    pub(crate) fn contains<K: Resource<DynamicType = ()>>(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> bool {
+        lock(&self.0).contains(&Unreadable::key::<K>(namespace, name))
+    }
+
+    fn insert(&self, name: String) {
+        lock(&self.0).insert(name);
+    }
+
+    fn remove<K: Resource<DynamicType = ()>>(&self, object: &K) {
+        let namespace = object.namespace().unwrap_or_default();
+        self.remove_name(&Unreadable::key::<K>(&namespace, &object.name_any()));
+    }
+
+    fn remove_name(&self, name: &str) {
+        lock(&self.0).remove(name);
+    }
 }
 
 /// Keeps a store current, and reports every object that has changed or was deleted.
@@ -154,5 +233,38 @@ async fn keep<K>(
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, nodes: serde_json::Value) -> DeserializeGuard<Burst> {
+        let target = json!({ "name": "t", "maxNodes": 4, "mock": {} });
+        let burst = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "Burst",
+            "metadata": { "name": name, "namespace": "ns" },
+            "spec": { "cluster": "fs", "nodes": nodes, "target": target } });
+        serde_json::from_value(burst).unwrap()
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_neither_kept_nor_taken_for_deleted() {
+        let (store, mut writer) = reflector::store::<Burst>();
+        let unreadable = Unreadable::default();
+        let see = |event| readable(event, &store, &unreadable);
+        let Some(good) = see(watcher::Event::Apply(object("b", json!(1)))) else { panic!() };
+        writer.apply_watcher_event(&good);
+        let bad = see(watcher::Event::Apply(object("b", json!("many"))));
+        assert!(matches!(bad, Some(watcher::Event::Delete(_))), "the old one is not used any more");
+        assert!(unreadable.contains::<Burst>("ns", "b"));
+        assert!(see(watcher::Event::InitApply(object("c", json!("many")))).is_none());
+        assert!(unreadable.contains::<Burst>("ns", "c"));
+        assert!(see(watcher::Event::Apply(object("c", json!(2)))).is_some());
+        assert!(!unreadable.contains::<Burst>("ns", "c"));
+        see(watcher::Event::Delete(object("b", json!("many"))));
+        assert!(!unreadable.contains::<Burst>("ns", "b"));
     }
 }

@@ -382,7 +382,8 @@ fn failed_targets(
     let mut failed = memory.failed.clone();
     for pool in pools {
         if let (Some(policy), Some(until)) = (&pool.policy, pool.useless_until) {
-            failed.insert((policy.clone(), pool.target.name.clone()), until);
+            let known = failed.entry((policy.clone(), pool.target.name.clone())).or_insert(until);
+            *known = until.max(*known);
         }
     }
     failed.retain(|_, until| *until > now);

@@ -144,18 +144,18 @@ fn lendable(
         let sum: &mut u32 = free.entry(property(slots).to_owned()).or_default();
         *sum = sum.saturating_add(count);
     }
-    // Bursts that have no lease yet will get these.
+    // Bursts will get these that they have not leased yet.
     for burst in bursts.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
         let name = burst.status.as_ref().map(|status| status.object_name.as_str());
-        let mut leases = cluster.status.iter().flat_map(|status| &status.leases);
-        if leases.any(|lease| Some(lease.name.as_str()) == name) {
-            continue;
-        }
+        let leases = cluster.status.iter().flat_map(|status| &status.leases);
+        let own = leases.filter(|lease| Some(lease.name.as_str()) == name);
+        let leased: u64 = own.map(|lease| lease.rank_list().to_set().len()).sum();
         let ranks = burst.spec.target.ranks.as_str();
         let property = if ranks.is_empty() { "spare" } else { ranks };
         if let Some(count) = free.get_mut(property) {
             let wanted = u32::try_from(burst.spec.leased_ranks()).unwrap_or_default();
-            *count = count.saturating_sub(wanted);
+            let leased = u32::try_from(leased).unwrap_or(u32::MAX);
+            *count = count.saturating_sub(wanted.saturating_sub(leased));
         }
     }
     free
@@ -205,9 +205,8 @@ fn is_stuck(burst: &Burst, status: &BurstStatus, now: Timestamp) -> bool {
     let is_blocked = conditions
         .any(|it| it.type_ == "Prepared" && it.status == "False" && it.reason == "NotExposed");
     let is_complete = status.online >= burst.spec.nodes;
-    let joined = status.conditions.iter().find(|it| it.type_ == "Joined" && it.status == "False");
-    let since = joined.map_or_else(|| burst.created(), |it| it.last_transition_time.0);
-    is_blocked || (!is_complete && now >= seconds_after(since, burst.spec.target.join_seconds()))
+    // One that grows has not begun to wait.
+    is_blocked || (!is_complete && !burst.is_changed() && now >= burst.join_deadline())
 }
 
 /// What keeps the nodes of a Burst from coming up.
@@ -349,6 +348,9 @@ mod tests {
             "message": "m", "lastTransitionTime": at(999).to_string() }]);
         let cases = [
             (json!({ "online": 2 }), PoolState::Active),
+            // It grows: the status is of the former size.
+            (json!({ "online": 1, "conditions": joined("True", 0) }), PoolState::Active),
+            (json!({ "online": 1, "observedGeneration": 7 }), PoolState::Active),
             // 3 x 100 s + 300 s after the last time when all had joined.
             (json!({ "online": 1, "conditions": joined("False", 500) }), PoolState::Active),
             (json!({ "online": 1, "conditions": joined("False", 300) }), PoolState::Stuck),

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 
     /// Install the burst controller, and let it serve the policies of this namespace: read its
     /// Secrets, and write its MiniClusters. Can be repeated.
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace_name)]
     burst_namespace: Vec<String>,
 
     /// Number of replicas. One is the leader, the others are on standby.
@@ -87,6 +87,20 @@ impl Arguments {
     }
 }
 
+/// The name of a namespace. Roles are written into it, so that a wildcard makes no sense.
+fn namespace_name(text: &str) -> Result<String, &'static str> {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_name = !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("give the name of one namespace; the option can be repeated"),
+    }
+}
+
 fn write(directory: &Path, settings: &InstallSettings) -> Result<()> {
     crd::write(&directory.join("crd"))?;
     let folder = directory.join("operator");
@@ -109,4 +123,17 @@ fn yaml(objects: impl IntoIterator<Item = Value>) -> Result<String> {
         text.push_str(&serde_saphyr::to_string(&object).context("failed to write YAML")?);
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_named_and_not_a_pattern() {
+        assert_eq!(namespace_name("team-1"), Ok("team-1".into()));
+        for wrong in ["", "*", "A B", "-a", "a-", "a.b"] {
+            assert!(namespace_name(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

@@ -127,10 +127,24 @@ impl Burst {
         self.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
     }
 
-    /// Until when its brokers should have joined. Then nobody waits for them any more.
+    /// Until when its brokers should have joined: since it was created, or since some are missing again.
+    /// Then they are not waited for any more. If all have joined, there is no such time.
     pub fn join_deadline(&self) -> Timestamp {
+        let conditions = self.status.iter().flat_map(|status| &status.conditions);
+        let joined = conditions.into_iter().find(|it| it.type_ == "Joined");
+        let since = match joined {
+            Some(joined) if joined.status == "True" => return Timestamp::MAX,
+            Some(joined) => joined.last_transition_time.0,
+            None => self.created(),
+        };
         let seconds = SignedDuration::from_secs(self.spec.target.join_seconds());
-        self.created().saturating_add(seconds).unwrap_or(Timestamp::MAX)
+        since.saturating_add(seconds).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether its status is not for its present spec yet.
+    pub fn is_changed(&self) -> bool {
+        let observed = self.status.as_ref().and_then(|status| status.observed_generation);
+        observed != self.metadata.generation
     }
 }
 

@@ -175,8 +175,17 @@ impl Reports {
         };
         let message = "someone asks for permission with another key than the invitation's: compare \
                        the Secret of the brokers with the invitation, or create them again";
+        let holder = invitation_holder(invitation);
+        let leases = lender.status.iter().flat_map(|status| &status.leases);
+        let mut leases = leases.filter(|lease| lease.holder == holder);
+        let is_noted = leases.any(|lease| {
+            let refusal = lease.invitation.as_ref().and_then(|it| it.refusal.as_ref());
+            refusal.is_some_and(|it| it.reason == Reason::WrongKey.as_str())
+        });
+        let holders: Vec<String> = invitations(lender).iter().map(invitation_holder).collect();
         let mut clusters = self.lock();
         let invited = &mut clusters.entry(lender.uid().unwrap_or_default()).or_default().invited;
+        invited.clusters.retain(|(holder, _), _| holders.contains(holder));
         let nobody = InvitedCluster {
             invitation: invitation.name.clone(),
             expires: invitation.expires.clone(),
@@ -185,8 +194,8 @@ impl Reports {
             asked: Timestamp::now(),
             refusal: Some((Reason::WrongKey, message.to_owned())),
         };
-        invited.insert(invitation_holder(invitation), nobody);
-        if invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL) {
+        invited.insert(holder, nobody);
+        if !is_noted && invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL) {
             invited.reconciled = Some(Instant::now());
             self.request_reconciliation(lender);
         }

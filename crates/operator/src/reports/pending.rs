@@ -138,9 +138,9 @@ impl IncomingList {
 
     fn complete(mut self) -> CompleteList {
         self.items.shrink_to_fit();
-        let InstanceJobs { busy, drained, running, .. } = &self.head;
+        let InstanceJobs { busy, drained, stops_at_blocked, running, .. } = &self.head;
         let mut hasher = DefaultHasher::new();
-        (busy, drained, &self.items).hash(&mut hasher);
+        (busy, drained, stops_at_blocked, &self.items).hash(&mut hasher);
         for job in running {
             (job.id, &job.ranks).hash(&mut hasher);
         }
@@ -249,12 +249,8 @@ impl Reports {
     pub(super) fn store_pending(&self, uid: &str, page: PendingPage) {
         let mut clusters = self.lock();
         let stored: usize = clusters.values().map(|cluster| cluster.pending.bytes()).sum();
-        let lists = clusters.values().filter(|cluster| cluster.pending.is_wanted()).count();
         let Some(cluster) = clusters.get_mut(uid) else { return };
-        // A cluster with large lists must not keep the others from being listed.
-        let share = MAX_TOTAL_BYTES / lists.max(1);
-        let has_room = stored < MAX_TOTAL_BYTES || cluster.pending.bytes() < share;
-        let is_stored = cluster.pending.is_wanted() && has_room;
+        let is_stored = cluster.pending.is_wanted() && stored < MAX_TOTAL_BYTES;
         if is_stored && cluster.pending.add_page(page) {
             cluster.shown.send_replace(());
         }

@@ -61,7 +61,10 @@ pub(crate) async fn report(
     match server.reports.check(&key, &speaker, &body) {
         SealCheck::Invalid => {
             server.reports.doubt_key(&speaker.cluster_uid);
-            if let Some(invitation) = &speaker.invitation {
+            // Only the leader writes it down.
+            if let Some(invitation) = &speaker.invitation
+                && server.leadership.is_leader()
+            {
                 server.reports.store_wrong_key(minicluster, invitation);
             }
             metrics.count_report("refused");

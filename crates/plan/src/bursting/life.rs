@@ -103,7 +103,11 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     };
     progress.stage = stage;
     progress.will_try = step.as_ref().is_some_and(BurstStep::is_at_target);
-    let status = status(burst, cluster, &progress, observed);
+    let mut status = status(burst, cluster, &progress, observed);
+    let is_there = |view: &&TargetView| view.has_any || step == Some(BurstStep::Create);
+    if let Some(view) = view.filter(is_there).filter(|_| status.place.is_empty()) {
+        status.place.clone_from(&view.place);
+    }
     // What is recorded in the status must be there before the step is made.
     let step = match step {
         None if !is_deleting => {

@@ -78,9 +78,6 @@ pub(super) fn status(
     record_jobs(&mut status, burst, progress, observed);
     record_failure(&mut status, progress, now);
     if let Some(view) = progress.view {
-        if status.place.is_empty() {
-            status.place.clone_from(&view.place);
-        }
         count(&mut status, view.present, burst.spec.target.price(), now);
     }
     let verdicts = verdicts(progress, &before, burst.spec.nodes);
@@ -102,14 +99,15 @@ fn record_jobs(
     let ranks = progress.lease.map(|lease| lease.ranks.to_set()).unwrap_or_default();
     let jobs = running.iter().filter(|it| !it.intersection(&ranks).is_empty()).count();
     status.jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
-    // One that is still joining is of no use to a job that needs all of it. One that has joined only in
-    // part for too long may never be of use.
+    // One that is still joining, or grows, is of no use to a job that needs all of it. One of which some
+    // have been missing for too long may never be of use.
+    let has_joined = status.online > 0 || !status.joined_at.is_empty();
     let is_complete = status.online >= burst.spec.nodes || observed.now >= burst.join_deadline();
-    let is_idle = jobs == 0 && status.online > 0 && is_complete;
+    let is_idle = jobs == 0 && has_joined && is_complete;
     match (is_idle, status.idle_since.is_empty()) {
         (true, true) => status.idle_since = observed.now.to_string(),
-        // Brokers that are lost for a moment do not make it busy.
-        (false, false) if jobs > 0 => status.idle_since.clear(),
+        // Brokers that are lost for a moment do not make it busy, but more nodes are for a job.
+        (false, false) if jobs > 0 || burst.is_changed() => status.idle_since.clear(),
         _ => {}
     }
 }

@@ -147,8 +147,10 @@ pub(super) fn note_users(records: &mut [LeaseRecord], observed: &Observed) {
         });
         let user = invitation.user.as_ref();
         let last = asked.clone().rfind(|it| user.is_some_and(|user| user.uid == it.uid));
-        // A stranger counts until the cluster that uses the invitation asks again.
-        let last = strangers.into_iter().chain(last).max_by_key(|it| it.asked);
+        // A stranger counts for a while, whatever the cluster that uses the invitation asks meanwhile:
+        // otherwise the status would change with every question.
+        let stranger = strangers.into_iter().find(|it| is_recent(it.asked));
+        let last = stranger.or(last);
         invitation.refusal = last.and_then(|it| it.refusal.as_ref()).and_then(lasting);
         if !is_used && let Some(other) = others.next() {
             invitation.user = Some(InvitationUser {

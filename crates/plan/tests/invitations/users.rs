@@ -129,8 +129,8 @@ fn who_asks_with_one_invitation_does_not_use_another() {
     assert_eq!(lender.invited("b").user, None);
 }
 
-/// A cluster that is not known asks with a wrong key: the lease says so until its user asks with the right
-/// one. The other does not become its user.
+/// A cluster that is not known asks with a wrong key: the lease says so for a while. It does not become the
+/// invitation's user.
 #[test]
 fn a_stranger_with_a_wrong_key_is_a_refusal_and_not_a_user() {
     let mut lender = Lender::settled(&one_invitation());
@@ -143,6 +143,9 @@ fn a_stranger_with_a_wrong_key_is_a_refusal_and_not_a_user() {
     assert_eq!((user(&lender), refusal(&lender).as_deref()), (None, Some("WrongKey")));
     lender.at(5);
     lender.asked_by("b");
+    lender.settle();
+    assert_eq!((user(&lender), refusal(&lender).as_deref()), (Some("b"), Some("WrongKey")));
+    lender.at(60);
     lender.settle();
     assert_eq!((user(&lender), refusal(&lender).as_deref()), (Some("b"), None));
 }
