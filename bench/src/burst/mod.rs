@@ -24,7 +24,7 @@ use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 use crate::bench_testbed::{BenchTestbed, NAMESPACE};
-use crate::connect::{BarePods, JobTimes, Lender, SIZE, add, last_broker_start, now};
+use crate::connect::{Lender, SIZE, join_by_hand, last_broker_start, now};
 use crate::manifest::{create_all, miniclusters};
 use crate::node_stage::{LIMIT, NodeStage, delete, delete_all, desynchronize, pod};
 use crate::under_test::{OperatorUnderTest, RunningOperator, our_command, our_program};
@@ -167,14 +167,4 @@ async fn burst(bed: &BenchTestbed, lender: &Lender<'_>, times: &mut BurstTimes) 
     let request = now()? - Instant::now().duration_since(created).as_secs_f64() - submitted;
     times.add(request, finished - brokers, finished - submitted);
     Ok(())
-}
-
-async fn join_by_hand(bed: &BenchTestbed, lender: &Lender<'_>, times: &mut JobTimes) -> Result<()> {
-    let bare = BarePods::prepare(&bed.client, lender).await?;
-    let job = lender.submit("").await?;
-    let created = now()?;
-    let finished = within(LIMIT, "the job has finished", job.finished());
-    let ((), finished) = tokio::try_join!(bare.create(), finished)?;
-    add(times, bed, created, finished, &bare.names()).await?;
-    bare.delete().await
 }

@@ -40,7 +40,7 @@ pub(crate) struct BarePods {
 
 impl BarePods {
     /// Prepares one pod for each spare rank of the lender, in the lender's Kubernetes cluster.
-    pub(crate) async fn prepare(client: &Client, lender: &Lender<'_>) -> Result<BarePods> {
+    pub(super) async fn prepare(client: &Client, lender: &Lender<'_>) -> Result<BarePods> {
         let setup = lender.worker_setup().await?;
         let worker = pod(client, &lender.name, 1).await?;
         let worker = serde_json::to_value(worker.spec.context("the worker has no spec")?)?;

@@ -133,7 +133,12 @@ async fn join(
     Ok((joined - leased).as_secs_f64())
 }
 
-async fn join_by_hand(bed: &BenchTestbed, lender: &Lender<'_>, times: &mut JobTimes) -> Result<()> {
+/// Measures with brokers in bare pods.
+pub(crate) async fn join_by_hand(
+    bed: &BenchTestbed,
+    lender: &Lender<'_>,
+    times: &mut JobTimes,
+) -> Result<()> {
     let bare = BarePods::prepare(&bed.client, lender).await?;
     let job = lender.submit("").await?;
     let created = now()?;
