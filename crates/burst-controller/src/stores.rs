@@ -129,49 +129,27 @@ fn readable<K>(
 where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
-    let read = |object: DeserializeGuard<K>| {
-        let name =
-            Unreadable::key::<K>(&object.namespace().unwrap_or_default(), &object.name_any());
-        let reference =
-            ObjectRef::<K>::new(&object.name_any()).within(&object.namespace().unwrap_or_default());
+    // The object, or the one that is stored instead of one that cannot be read.
+    let read = |object: DeserializeGuard<K>, exists: bool| {
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let key = Unreadable::key::<K>(&namespace, &name);
+        let reference = ObjectRef::<K>::new(&name).within(&namespace);
+        unreadable.set(key, exists && object.0.is_err());
         object.0.map_err(|error| {
             let kind = K::kind(&());
             tracing::warn!(%kind, object = %reference, error = error.error, "an object cannot be read");
-            (name, store.get(&reference))
+            store.get(&reference)
         })
     };
     let gone = |stored: Option<Arc<K>>| stored.map(|it| watcher::Event::Delete((*it).clone()));
     match event {
-        watcher::Event::Apply(object) => match read(object) {
-            Ok(object) => {
-                unreadable.remove(&object);
-                Some(watcher::Event::Apply(object))
-            }
-            Err((name, stored)) => {
-                unreadable.insert(name);
-                gone(stored)
-            }
-        },
-        watcher::Event::Delete(object) => match read(object) {
-            Ok(object) => {
-                unreadable.remove(&object);
-                Some(watcher::Event::Delete(object))
-            }
-            Err((name, stored)) => {
-                unreadable.remove_name(&name);
-                gone(stored)
-            }
-        },
-        watcher::Event::InitApply(object) => match read(object) {
-            Ok(object) => {
-                unreadable.remove(&object);
-                Some(watcher::Event::InitApply(object))
-            }
-            Err((name, _)) => {
-                unreadable.insert(name);
-                None
-            }
-        },
+        watcher::Event::Apply(object) => {
+            read(object, true).map_or_else(gone, |it| Some(watcher::Event::Apply(it)))
+        }
+        watcher::Event::Delete(object) => {
+            read(object, false).map_or_else(gone, |it| Some(watcher::Event::Delete(it)))
+        }
+        watcher::Event::InitApply(object) => read(object, true).ok().map(watcher::Event::InitApply),
         watcher::Event::Init => Some(watcher::Event::Init),
         watcher::Event::InitDone => Some(watcher::Event::InitDone),
     }
@@ -195,17 +173,12 @@ impl Unreadable {
         lock(&self.0).contains(&Unreadable::key::<K>(namespace, name))
     }
 
-    fn insert(&self, name: String) {
-        lock(&self.0).insert(name);
-    }
-
-    fn remove<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        let namespace = object.namespace().unwrap_or_default();
-        self.remove_name(&Unreadable::key::<K>(&namespace, &object.name_any()));
-    }
-
-    fn remove_name(&self, name: &str) {
-        lock(&self.0).remove(name);
+    fn set(&self, key: String, is_unreadable: bool) {
+        let mut keys = lock(&self.0);
+        match is_unreadable {
+            true => keys.insert(key),
+            false => keys.remove(&key),
+        };
     }
 }
 
