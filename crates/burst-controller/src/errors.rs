@@ -29,6 +29,11 @@ pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     has_code(error, 409)
 }
 
+/// Whether a right is missing.
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    has_code(error, 403)
+}
+
 fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }

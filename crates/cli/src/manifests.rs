@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use flux_operator_install::{InstallSettings, crds, operator_objects};
+use flux_operator_install::{BurstClusters, InstallSettings, crds, operator_objects};
 use serde_json::Value;
 
 use crate::{crd, image, print};
@@ -39,6 +39,16 @@ pub(crate) struct Arguments {
     /// Secrets, and write its MiniClusters. Can be repeated.
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace_name)]
     burst_namespace: Vec<String>,
+
+    /// Let the burst controller create Clusters of Cluster API in the namespaces that it serves, for
+    /// targets of the kind clusterAPI.
+    #[arg(long, requires = "burst_namespace")]
+    burst_cluster_api: bool,
+
+    /// Let the burst controller run programs of users as Jobs in the namespaces that it serves, with any
+    /// ServiceAccount of the namespace, for targets of the kind command.
+    #[arg(long, requires = "burst_namespace")]
+    burst_commands: bool,
 
     /// Number of replicas. One is the leader, the others are on standby.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -83,6 +93,10 @@ impl Arguments {
             network_policy: self.network_policy,
             gateway: !self.no_gateway,
             burst_namespaces: self.burst_namespace.clone(),
+            burst_clusters: BurstClusters {
+                cluster_api: self.burst_cluster_api,
+                commands: self.burst_commands,
+            },
         })
     }
 }

@@ -60,6 +60,17 @@ pub struct InstallSettings {
     pub gateway: bool,
     /// The namespaces that the burst controller serves. It is not installed if there are none.
     pub burst_namespaces: Vec<String>,
+    /// In which ways it may have Kubernetes clusters made in these namespaces.
+    pub burst_clusters: BurstClusters,
+}
+
+/// In which ways the burst controller may have Kubernetes clusters made, besides using those that exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BurstClusters {
+    /// By Cluster API: Clusters are created.
+    pub cluster_api: bool,
+    /// By programs of users: Jobs are created, with any ServiceAccount of the namespace.
+    pub commands: bool,
 }
 
 impl InstallSettings {

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::{
-    BURST_CONTROLLER, GATEWAY, InstallSettings, LEASE, OPERATOR, cluster_scoped_metadata, labels,
-    value,
+    BURST_CONTROLLER, BurstClusters, GATEWAY, InstallSettings, LEASE, OPERATOR,
+    cluster_scoped_metadata, labels, value,
 };
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -77,7 +77,8 @@ pub(crate) fn burst_roles(settings: &InstallSettings) -> Vec<Value> {
     for namespace in &settings.burst_namespaces {
         // Another installation may serve the same namespace.
         let name = settings.cluster_scoped_name("burst-controller");
-        let rules = burst_rules();
+        let mut rules = burst_rules();
+        rules.extend(cluster_rules(settings.burst_clusters));
         objects.extend(namespaced_role_of(settings, BURST_CONTROLLER, namespace, &name, rules));
     }
     objects
@@ -101,6 +102,23 @@ fn burst_rules() -> Vec<PolicyRule> {
         // What a user would want to hear of.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]
+}
+
+/// What the burst controller needs to have Kubernetes clusters made.
+fn cluster_rules(clusters: BurstClusters) -> Vec<PolicyRule> {
+    let cluster_api = [
+        rule("cluster.x-k8s.io", &["clusters"], &["create", "get", "patch", "delete"]),
+        // Templates of Clusters.
+        rule("", &["configmaps"], &["get"]),
+    ];
+    let commands = [
+        // A Job that makes a cluster is suspended before another one deletes the cluster.
+        rule("batch", &["jobs"], &["create", "list", "patch", "delete"]),
+        // The kubeconfig that the program has written.
+        rule("", &["secrets"], &["delete"]),
+    ];
+    let cluster_api = cluster_api.into_iter().filter(|_| clusters.cluster_api);
+    cluster_api.chain(commands.into_iter().filter(|_| clusters.commands)).collect()
 }
 
 /// What managing MiniClusters requires, in every namespace that has some.

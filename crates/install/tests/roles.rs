@@ -1,6 +1,8 @@
 //! What an installation may and may not do.
 
-use flux_operator_install::{InstallSettings, access_objects, burst_objects, operator_objects};
+use flux_operator_install::{
+    BurstClusters, InstallSettings, access_objects, burst_objects, operator_objects,
+};
 use serde_json::{Value, json};
 
 fn settings(watched: Option<&str>) -> InstallSettings {
@@ -13,6 +15,7 @@ fn settings(watched: Option<&str>) -> InstallSettings {
         network_policy: true,
         gateway: true,
         burst_namespaces: vec!["bursts".into()],
+        burst_clusters: BurstClusters::default(),
     }
 }
 

@@ -67,6 +67,17 @@ pub fn import_other_release_to(testbed: &Testbed) -> Result<&'static str> {
     Ok(OTHER_RELEASE_IMAGE)
 }
 
+/// An image with a shell and kubectl.
+const KUBECTL_IMAGE: &str = "flux-operator.test/kubectl:1";
+
+/// Imports an image with a shell and kubectl into a testbed.
+pub fn import_kubectl_to(testbed: &Testbed) -> Result<&'static str> {
+    let kubectl = PathBuf::from(testbed.kubectl().get_program());
+    let image = Image::busybox(KUBECTL_IMAGE)?.file(&kubectl, "/bin/kubectl", 0o755);
+    import_image(testbed, with_libraries(image, &[kubectl])?)?;
+    Ok(KUBECTL_IMAGE)
+}
+
 /// Imports the operator's own image into the testbed.
 pub fn import_operator() -> Result<()> {
     import_operator_to(&testbed()?)

@@ -1,7 +1,7 @@
 //! A client with the operator's roles, and no others.
 
 use anyhow::{Context, Result};
-use flux_operator_install::{InstallSettings, OPERATOR};
+use flux_operator_install::{BurstClusters, InstallSettings, OPERATOR};
 use flux_operator_testkit::images::OPERATOR_IMAGE;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -26,6 +26,7 @@ pub fn settings(namespace: &str) -> InstallSettings {
         network_policy: false,
         gateway: false,
         burst_namespaces: Vec::new(),
+        burst_clusters: BurstClusters::default(),
     }
 }
 

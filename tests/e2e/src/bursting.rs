@@ -66,6 +66,7 @@ impl TestNamespace {
         let settings = InstallSettings {
             watched_namespace: Some(self.namespace.clone()),
             burst_namespaces: vec![self.namespace.clone()],
+            burst_clusters: self.burst_clusters,
             ..settings(&self.namespace)
         };
         let mut objects = burst_objects(&settings);

@@ -1,7 +1,9 @@
 //! An operator that is installed in the cluster as users install it.
 
 use anyhow::{Context, Result};
-use flux_operator_install::{BURST_CONTROLLER, InstallSettings, LEASE, OPERATOR, PORT};
+use flux_operator_install::{
+    BURST_CONTROLLER, BurstClusters, InstallSettings, LEASE, OPERATOR, PORT,
+};
 use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_testkit::images::import_operator;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -51,6 +53,7 @@ impl Installation {
             replicas,
             network_policy: true,
             burst_namespaces,
+            burst_clusters: BurstClusters::default(),
             ..settings(&format!("{}-operator", stage.namespace))
         };
         let client = stage.client.clone();

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod bursting;
+pub mod cluster_api;
 pub mod gateway;
 pub mod install;
 pub mod object_counter;
@@ -18,6 +19,7 @@ pub mod second_cluster;
 use anyhow::{Context, Result, bail};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_install::BurstClusters;
 use flux_operator_operator::{GatewayLocation, Options};
 use flux_operator_plan::kubernetes::Settings;
 use flux_operator_testbed::Testbed;
@@ -49,6 +51,8 @@ pub struct TestNamespace {
     pub testbed: Testbed,
     /// The gateway that the operator uses.
     pub gateway: Option<GatewayLocation>,
+    /// How its burst controller may have Kubernetes clusters made.
+    pub burst_clusters: BurstClusters,
     /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
     operator: Option<RunningOperator>,
@@ -100,6 +104,7 @@ pub async fn in_namespace_of<T>(
             namespace: namespace.to_owned(),
             testbed: testbed.clone(),
             gateway: None,
+            burst_clusters: BurstClusters::default(),
             reports,
             operator: None,
         };

@@ -7,6 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{ClusterApiTarget, CommandTarget};
 use crate::embedded::{embedded, embedded_list};
 use crate::unset::is_unset;
 
@@ -14,8 +15,8 @@ use crate::unset::is_unset;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.cluster), has(self.kubeconfig), has(self.mock)].filter(is, is).size() == 1")
-        .message("a target is one of cluster, kubeconfig or mock: set exactly one of them"),
+    validation = Rule::new("[has(self.cluster), has(self.kubeconfig), has(self.clusterAPI), has(self.command), has(self.mock)].filter(is, is).size() == 1")
+        .message("a target is one of cluster, kubeconfig, clusterAPI, command or mock: set exactly one of them"),
     validation = Rule::new("!has(self.scaling) || self.scaling.maxNodes <= self.maxNodes")
         .message("scaling.maxNodes must be at most maxNodes, the limit of the whole target")
         .field_path(".scaling")
@@ -79,6 +80,16 @@ pub struct BurstTarget {
     /// Another Kubernetes cluster. It needs no operator and no CRDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<KubeconfigTarget>,
+
+    /// A Kubernetes cluster that Cluster API makes for the burst, in any cloud that it knows. The
+    /// administrator must allow it.
+    #[serde(default, rename = "clusterAPI", skip_serializing_if = "Option::is_none")]
+    pub cluster_api: Option<ClusterApiTarget>,
+
+    /// A Kubernetes cluster that a program of yours makes for the burst. The administrator must allow
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandTarget>,
 
     /// Nothing: it behaves like a target, for tests of a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,6 +202,10 @@ pub enum TargetKind<'a> {
     Cluster,
     /// Another Kubernetes cluster.
     Kubeconfig(&'a KubeconfigTarget),
+    /// One that Cluster API makes.
+    ClusterApi(&'a ClusterApiTarget),
+    /// One that a program makes.
+    Command(&'a CommandTarget),
     /// Nothing.
     Mock(&'a MockTarget),
 }
@@ -204,10 +219,21 @@ impl BurstTarget {
     pub fn kind(&self) -> TargetKind<'_> {
         const NONE: &MockTarget =
             &MockTarget { joined_after_seconds: 0, failure: Some(MockFailure::Unreachable) };
-        match (&self.cluster, &self.kubeconfig, &self.mock) {
-            (Some(_), _, _) => TargetKind::Cluster,
-            (_, Some(kubeconfig), _) => TargetKind::Kubeconfig(kubeconfig),
-            (_, _, mock) => TargetKind::Mock(mock.as_ref().unwrap_or(NONE)),
+        if self.cluster.is_some() {
+            return TargetKind::Cluster;
+        }
+        let kubeconfig = self.kubeconfig.as_ref().map(TargetKind::Kubeconfig);
+        let made = self.cluster_api.as_ref().map(TargetKind::ClusterApi);
+        let made = made.or(self.command.as_ref().map(TargetKind::Command));
+        let mock = || TargetKind::Mock(self.mock.as_ref().unwrap_or(NONE));
+        kubeconfig.or(made).unwrap_or_else(mock)
+    }
+
+    /// Whether its brokers run in another Kubernetes cluster, and so come through the gateway.
+    pub fn is_elsewhere(&self) -> bool {
+        match self.kind() {
+            TargetKind::Kubeconfig(_) | TargetKind::ClusterApi(_) | TargetKind::Command(_) => true,
+            TargetKind::Cluster | TargetKind::Mock(_) => false,
         }
     }
 

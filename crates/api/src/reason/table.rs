@@ -457,6 +457,15 @@ reasons! {
     Prepared: Progress, [Bursting],
         "Everything that brokers need exists at the target.",
         "Nothing.";
+    ClusterComing: Progress, [Bursting],
+        "A Kubernetes cluster is being made for the Burst.",
+        "Wait; clouds take some minutes.";
+    ClusterFailed: NeedsUser, [Bursting],
+        "The Kubernetes cluster for the Burst could not be made.",
+        "Read the message and correct the cause. A Burst of a policy is given back, and the target is tried again later; delete one of your own.";
+    ClusterNotAllowed: NeedsUser, [Bursting],
+        "The administrator has not allowed the burst controller to have Kubernetes clusters made in this way.",
+        "Ask the administrator for `--burst-cluster-api` or `--burst-commands` of `flux-operator manifests`.";
     TargetRefused: Retried, [Bursting],
         "The target has refused an object, for example because of a quota.",
         "Read the message; the controller tries again.";

@@ -3,7 +3,7 @@
 
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    TargetFailure, TargetView, joiner, joiner_trouble, object_name,
+    Presence, TargetFailure, TargetView, joiner, joiner_trouble, object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -38,8 +38,10 @@ impl Target for SameCluster {
             let found = self.miniclusters.get_opt(&object_name(pool.burst)).await;
             let found = found.map_err(|error| failure("get the joining MiniCluster", &error))?;
             Ok(found.map_or_else(TargetView::default, |joiner| TargetView {
-                is_complete: joiner.metadata.deletion_timestamp.is_none(),
-                has_any: true,
+                presence: match joiner.metadata.deletion_timestamp {
+                    None => Presence::Complete,
+                    Some(_) => Presence::Leaving,
+                },
                 nodes: joiner.spec.size,
                 // One that waits for ranks has no pods, and one that shrinks has more than it should.
                 present: joiner.status.as_ref().map_or(0, |status| status.size),

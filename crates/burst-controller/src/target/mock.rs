@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex};
 
 use flux_operator_api::Reason;
 use flux_operator_api::burst::{MockFailure, MockTarget};
-use flux_operator_plan::bursting::{TargetFailure, TargetView, object_name};
+use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView, object_name};
 use flux_operator_service::lock::lock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -46,8 +46,7 @@ impl Mock {
         let has_joined = !is_full && created.elapsed() >= after;
         let full = (Reason::OutOfCapacity, "the mock target has no nodes".to_owned());
         TargetView {
-            is_complete: true,
-            has_any: true,
+            presence: Presence::Complete,
             nodes,
             present: nodes,
             trouble: is_full.then_some(full),

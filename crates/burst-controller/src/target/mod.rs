@@ -1,7 +1,10 @@
 //! Targets: where brokers of a Burst run.
 
 mod cluster;
+mod cluster_api;
+mod command;
 mod kubeconfig;
+mod made_cluster;
 mod mock;
 mod other_cluster;
 
@@ -13,8 +16,11 @@ use kube::ResourceExt;
 
 use crate::home::Home;
 use cluster::SameCluster;
+use cluster_api::ClusterApi;
+use command::Command;
 pub(crate) use kubeconfig::Clients;
 pub use kubeconfig::connect;
+use made_cluster::{MadeCluster, Maker};
 use mock::Mock;
 use other_cluster::OtherCluster;
 
@@ -44,11 +50,11 @@ pub(crate) trait Target: Send + Sync {
 }
 
 /// The target of a Burst, with its credentials.
-pub(crate) async fn target_of(
+pub(crate) async fn target_of<'c>(
     burst: &Burst,
     home: &Home,
-    clients: &Clients,
-) -> Result<Box<dyn Target>, TargetFailure> {
+    clients: &'c Clients,
+) -> Result<Box<dyn Target + 'c>, TargetFailure> {
     let namespace = burst.namespace().unwrap_or_default();
     if !home.serves(&namespace) {
         let message = format!(
@@ -57,12 +63,19 @@ pub(crate) async fn target_of(
         );
         return Err(TargetFailure::new(Reason::NamespaceNotListed, message));
     }
+    let made = |maker: Box<dyn Maker>| -> Box<dyn Target + 'c> {
+        Box::new(MadeCluster { home: home.clone(), clients, maker })
+    };
     Ok(match burst.spec.target.kind() {
         TargetKind::Cluster => Box::new(SameCluster::new(home, &namespace)),
         TargetKind::Kubeconfig(kubeconfig) => {
             let connected = clients.of(home, burst, kubeconfig).await?;
             Box::new(OtherCluster::new(home.clone(), connected))
         }
+        TargetKind::ClusterApi(target) => {
+            made(Box::new(ClusterApi::new(home.clone(), target.clone())))
+        }
+        TargetKind::Command(target) => made(Box::new(Command::new(home.clone(), target.clone()))),
         TargetKind::Mock(mock) => Box::new(Mock::new(mock.clone())),
     })
 }

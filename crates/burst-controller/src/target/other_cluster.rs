@@ -3,9 +3,9 @@
 
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    BURST_LABEL, PoolPods, RemotePool, TargetFailure, TargetView, burst_annotations, burst_labels,
-    deadline_seconds, job_failure, object_name, pods_trouble, remote_config_map_name, remote_pool,
-    remote_secret_name, resize_patch,
+    BURST_LABEL, PoolPods, Presence, RemotePool, TargetFailure, TargetView, burst_annotations,
+    burst_labels, deadline_seconds, job_failure, object_name, pods_trouble, remote_config_map_name,
+    remote_pool, remote_secret_name, resize_patch,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -116,6 +116,15 @@ impl OtherCluster {
     }
 }
 
+/// How much exists. Pods without a Job are being deleted.
+fn presence(job: Option<&Job>, pods: &[Pod]) -> Presence {
+    match job {
+        Some(job) if job.metadata.deletion_timestamp.is_none() => Presence::Complete,
+        None if pods.is_empty() => Presence::Nothing,
+        Some(_) | None => Presence::Leaving,
+    }
+}
+
 /// How many pods a Job has. Kubernetes may not have counted those of a new one yet.
 fn present(job: &Job, wanted: Option<i32>) -> i32 {
     let status = job.status.clone().unwrap_or_default();
@@ -137,10 +146,7 @@ impl Target for OtherCluster {
             let pods = pods.map_err(|error| target_failure("list pods at the target", &error))?;
             let nodes = job.as_ref().and_then(|job| job.spec.as_ref()?.completions);
             Ok(TargetView {
-                is_complete: job
-                    .as_ref()
-                    .is_some_and(|it| it.metadata.deletion_timestamp.is_none()),
-                has_any: job.is_some() || !pods.items.is_empty(),
+                presence: presence(job.as_ref(), &pods.items),
                 nodes: nodes.unwrap_or_default(),
                 present: job.as_ref().map_or(0, |job| present(job, nodes)),
                 trouble: pods_trouble(&pods.items),

@@ -2,7 +2,6 @@
 //! field manager of the Burst's own keeps both apart from what users and other Bursts write: the
 //! finalizer is removed with the last Burst.
 
-use flux_operator_api::burst::TargetKind;
 use flux_operator_api::minicluster::Invitation;
 use flux_operator_api::{Burst, GROUP, MiniCluster, VERSION};
 use k8s_openapi::jiff::Timestamp;
@@ -19,7 +18,7 @@ const INVITATION_MARGIN: i64 = 600;
 /// The invitation of a Burst whose brokers are in another Kubernetes cluster, with this many ranks to
 /// keep; `None` if they are in the same one.
 pub(super) fn invitation(burst: &Burst, keep: Option<i32>) -> Option<Invitation> {
-    if !matches!(burst.spec.target.kind(), TargetKind::Kubeconfig(_)) {
+    if !burst.spec.target.is_elsewhere() {
         return None;
     }
     Some(Invitation {

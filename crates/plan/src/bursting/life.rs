@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::claim::{claim, invitation, is_claimed, lifetime_end};
 use super::names::{BURST_FINALIZER, object_name};
-use super::observed::{BurstLease, BurstObserved, TargetFailure, TargetView};
+use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
 use super::state::{Progress, Stage, status};
 use crate::time::seconds_after;
 use crate::verdict;
@@ -104,7 +104,7 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     progress.stage = stage;
     progress.will_try = step.as_ref().is_some_and(BurstStep::is_at_target);
     let mut status = status(burst, cluster, &progress, observed);
-    let is_there = |view: &&TargetView| view.has_any || step == Some(BurstStep::Create);
+    let is_there = |view: &&TargetView| view.has_any() || step == Some(BurstStep::Create);
     if let Some(view) = view.filter(is_there).filter(|_| status.place.is_empty()) {
         status.place.clone_from(&view.place);
     }
@@ -173,9 +173,13 @@ fn bring_up(
     if wanted.is_some() && progress.lease.is_none() {
         return (None, Stage::WaitingForRanks);
     }
-    if !view.is_complete {
+    match view.presence {
+        Presence::Nothing | Presence::ClusterReady => {
+            return (Some(BurstStep::Create), Stage::Preparing);
+        }
         // What is being deleted has the names that the next ones need.
-        return ((!view.has_any).then_some(BurstStep::Create), Stage::Preparing);
+        Presence::ClusterComing(_) | Presence::Leaving => return (None, Stage::Preparing),
+        Presence::Complete => {}
     }
     let nodes = burst.spec.nodes;
     if view.nodes < nodes || (view.nodes > nodes && may_shrink(burst, progress)) {
@@ -218,7 +222,7 @@ fn stage_without_view(burst: &Burst, progress: &Progress<'_>) -> Stage {
 fn unreachable_cluster(burst: &Burst, cluster: &MiniCluster) -> Option<&'static str> {
     let bursting = cluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     let is_exposed = bursting.is_some_and(|it| it.expose.is_some());
-    let is_elsewhere = matches!(burst.spec.target.kind(), TargetKind::Kubeconfig(_));
+    let is_elsewhere = burst.spec.target.is_elsewhere();
     (is_elsewhere && !is_exposed).then_some(
         "brokers of other Kubernetes clusters cannot reach the MiniCluster: set its \
          flux.bursting.expose, such as {type: NodePort}",
@@ -274,7 +278,7 @@ fn give_back(
         return (None, Stage::GivingBack);
     }
     let Some(view) = progress.view else { return (None, Stage::GivingBack) };
-    if !view.has_any {
+    if !view.has_any() {
         return (Some(BurstStep::Finish), Stage::GivingBack);
     }
     let since = burst.status.as_ref().and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
@@ -297,7 +301,8 @@ fn give_back(
     let has_jobs = burst.status.as_ref().is_some_and(|status| status.jobs > 0);
     let stage = if is_joiner && has_jobs { Stage::Draining } else { Stage::GivingBack };
     // What is being deleted takes its time.
-    (view.is_complete.then_some(BurstStep::DeleteObjects), stage)
+    let is_leaving = view.presence == Presence::Leaving;
+    ((!is_leaving).then_some(BurstStep::DeleteObjects), stage)
 }
 
 /// How many nodes of a Burst have joined. While it shrinks, those that leave count too.

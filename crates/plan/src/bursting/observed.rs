@@ -28,10 +28,8 @@ pub struct BurstObserved<'a> {
 /// What exists at a target for a Burst.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetView {
-    /// The Job, which is created last, exists and is not being deleted.
-    pub is_complete: bool,
-    /// Something exists: the Job or joiner, or pods that are being deleted.
-    pub has_any: bool,
+    /// How much of it exists.
+    pub presence: Presence,
     /// A hash of where that is, so that another server is noticed.
     pub place: String,
     /// How many pods its Job or joiner should have.
@@ -44,6 +42,29 @@ pub struct TargetView {
     pub job_failure: Option<String>,
     /// Brokers that have joined, at a target that has no real ones.
     pub mock_joined: Option<i32>,
+}
+
+/// How much exists at a target for a Burst.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A Kubernetes cluster is being made for it; the text says how far that is.
+    ClusterComing(String),
+    /// A Kubernetes cluster was made for it, and has no brokers yet.
+    ClusterReady,
+    /// The Job of its brokers, which is created last, or its joiner.
+    Complete,
+    /// Something that is being deleted.
+    Leaving,
+}
+
+impl TargetView {
+    /// Whether something exists that has to be deleted some time.
+    pub(super) fn has_any(&self) -> bool {
+        self.presence != Presence::Nothing
+    }
 }
 
 /// Why a target has not done what it was asked for.
@@ -70,6 +91,7 @@ impl TargetFailure {
                 | Reason::CredentialsRefused
                 | Reason::KubeconfigRefused
                 | Reason::NamespaceNotListed
+                | Reason::ClusterNotAllowed
                 | Reason::TargetChanged
         )
     }
@@ -77,12 +99,18 @@ impl TargetFailure {
     /// Whether the target is not the problem: it has refused something, or was not asked because home is
     /// not ready.
     pub(super) fn is_response(&self) -> bool {
-        matches!(self.reason, Reason::TargetRefused | Reason::LenderNotReady | Reason::NotExposed)
+        matches!(
+            self.reason,
+            Reason::TargetRefused
+                | Reason::ClusterFailed
+                | Reason::LenderNotReady
+                | Reason::NotExposed
+        )
     }
 }
 
 /// The longest message of a target that is shown. It is not ours, and may have any length.
-const MAX_MESSAGE: usize = 512;
+pub(super) const MAX_MESSAGE: usize = 512;
 
 /// Why pods at a target do not start, if there is a reason.
 pub fn pods_trouble(pods: &[Pod]) -> Option<(Reason, String)> {

@@ -4,7 +4,7 @@ use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 
 use super::life::{online, record_start};
-use super::observed::{BurstLease, BurstObserved, TargetFailure, TargetView};
+use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
 use super::usage::count;
 use crate::time::seconds_after;
 use crate::verdict::{self, Verdict, no, unknown, yes};
@@ -197,8 +197,18 @@ fn prepared(progress: &Progress<'_>, before: &BurstStatus) -> Verdict {
     if let Some(failure) = progress.failure.filter(|it| it.is_response()) {
         return no(failure.reason, &failure.message);
     }
-    if progress.view.is_some_and(|view| view.is_complete) {
-        return yes(Reason::Prepared, "everything that brokers need exists at the target");
+    match progress.view.map(|view| (&view.presence, &view.job_failure)) {
+        Some((Presence::Complete, _)) => {
+            return yes(Reason::Prepared, "everything that brokers need exists at the target");
+        }
+        Some((Presence::ClusterComing(_), Some(why))) => {
+            let message = format!("its cluster could not be made, delete the Burst: {why}");
+            return no(Reason::ClusterFailed, &message);
+        }
+        Some((Presence::ClusterComing(how_far), None)) => {
+            return no(Reason::ClusterComing, how_far);
+        }
+        _ => {}
     }
     match progress.stage {
         Stage::NoCluster => no(Reason::LenderMissing, "there is no MiniCluster of this name"),

@@ -1,6 +1,7 @@
 //! What becomes of a Burst, and that a controller that is killed goes on where it was.
 
 use flux_operator_api::Reason;
+use flux_operator_plan::bursting::Presence;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 use serde_json::json;
@@ -16,7 +17,7 @@ fn ready(spec: serde_json::Value) -> World {
 
 fn expect_gone(world: &World) {
     assert!(world.burst.is_none(), "{:?}", world.status());
-    assert!(!world.target.has_any);
+    assert!(!world.has_any());
     let cluster = world.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.finalizers, None);
     assert_eq!(cluster.spec.flux.as_ref().unwrap().bursting.as_ref().unwrap().invitations, []);
@@ -62,7 +63,7 @@ fn a_settled_burst_is_quiet() {
 fn a_burst_that_waits_for_its_last_step_is_quiet() {
     let mut world = ready(json!({}));
     world.delete_burst();
-    while world.target.has_any {
+    while world.has_any() {
         world.reconcile(false);
         world.pass(1);
     }
@@ -81,7 +82,7 @@ fn jobs_on_its_nodes_may_finish_but_not_longer_than_the_grace_period() {
         world.delete_burst();
         world.settle();
         assert_eq!(world.reason("GivingBack"), "True Draining");
-        assert!(world.target.has_any, "the job has lost its node");
+        assert!(world.has_any(), "the job has lost its node");
         if finishes {
             world.running.clear();
         } else {
@@ -104,7 +105,7 @@ fn jobs_may_finish_also_if_it_is_not_known_what_is_online() {
         world.pass(1);
     }
     assert_eq!(world.reason("GivingBack"), "True Draining");
-    assert!(world.target.has_any, "the job has lost its node");
+    assert!(world.has_any(), "the job has lost its node");
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn what_is_being_deleted_at_the_target_is_waited_for() {
     world.settle();
     let deletions = world.steps.iter().filter(|step| **step == "DeleteObjects").count();
     assert_eq!(deletions, 1, "{:?}", world.steps);
-    world.target.has_any = false;
+    world.target.presence = Presence::Nothing;
     world.settle();
     expect_gone(&world);
 }
@@ -270,12 +271,15 @@ proptest! {
         killed in proptest::collection::vec(any::<bool>(), 60),
         lingers in any::<bool>(),
         scales in any::<bool>(),
+        makes_cluster in any::<bool>(),
     ) {
         let spec = match scales {
             true => json!({ "target": { "scaling": { "minNodes": 1, "maxNodes": 4 } } }),
             false => json!({}),
         };
         let mut world = World::new(spec);
+        world.makes_cluster = makes_cluster;
+        let creations = if makes_cluster { 2 } else { 1 };
         let (up, down) = killed.split_at(30);
         for is_killed in up {
             world.reconcile(*is_killed);
@@ -283,7 +287,7 @@ proptest! {
         }
         world.settle();
         prop_assert_eq!(world.reason("Ready"), "True Joined");
-        prop_assert_eq!(world.steps.iter().filter(|it| **it == "Create").count(), 1);
+        prop_assert_eq!(world.steps.iter().filter(|it| **it == "Create").count(), creations);
         world.lingers = lingers;
         world.delete_burst();
         for is_killed in down {
@@ -291,7 +295,9 @@ proptest! {
             world.pass(1);
         }
         world.lingers = false;
-        world.target.has_any &= world.target.is_complete;
+        if world.target.presence == Presence::Leaving {
+            world.target.presence = Presence::Nothing;
+        }
         world.settle();
         expect_gone(&world);
     }

@@ -5,5 +5,6 @@
 
 mod conditions;
 mod life;
+mod made_clusters;
 mod usage;
 mod world;

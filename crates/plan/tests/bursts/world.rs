@@ -5,7 +5,7 @@ use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, 
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, TargetView,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, Presence, TargetFailure, TargetView,
     after_failure, decide_burst, field_manager, must_ask_target, object_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
@@ -19,6 +19,10 @@ pub struct World {
     pub burst: Option<Burst>,
     pub cluster: Option<MiniCluster>,
     pub target: TargetView,
+    /// A Kubernetes cluster is made first.
+    pub makes_cluster: bool,
+    /// That cluster is ready as soon as it is asked for.
+    pub is_made: bool,
     /// Pods that the target does not delete yet.
     pub lingers: bool,
     pub failure: Option<TargetFailure>,
@@ -62,6 +66,8 @@ impl World {
             burst: Some(burst(&spec)),
             cluster: Some(serde_json::from_value(cluster).unwrap()),
             target: TargetView::default(),
+            makes_cluster: false,
+            is_made: true,
             lingers: false,
             failure: None,
             running: Vec::new(),
@@ -78,6 +84,11 @@ impl World {
 
     pub fn status(&self) -> flux_operator_api::BurstStatus {
         self.burst().status.clone().unwrap_or_default()
+    }
+
+    /// Whether something exists at the target.
+    pub fn has_any(&self) -> bool {
+        self.target.presence != Presence::Nothing
     }
 
     /// The reason of a condition.
@@ -166,14 +177,21 @@ impl World {
             }
             BurstStep::ClaimCluster(claim) => self.apply_claim(claim),
             BurstStep::Create => {
+                let is_first = self.target.presence == Presence::Nothing;
+                if self.makes_cluster && is_first {
+                    self.target.presence = Presence::ClusterComing("it boots".into());
+                    return;
+                }
                 let nodes = self.burst().spec.nodes;
                 let known = std::mem::take(&mut self.target);
-                self.target = TargetView { is_complete: true, has_any: true, nodes, ..known };
+                self.target = TargetView { presence: Presence::Complete, nodes, ..known };
             }
             BurstStep::Scale(nodes) => self.target.nodes = *nodes,
             BurstStep::DeleteObjects => {
-                self.target.is_complete = false;
-                self.target.has_any = self.lingers;
+                self.target.presence = match self.lingers {
+                    true => Presence::Leaving,
+                    false => Presence::Nothing,
+                };
             }
             BurstStep::Finish => {
                 self.release();
@@ -210,12 +228,17 @@ impl World {
 
     /// The operator leases ranks and drains them, and brokers join and leave.
     fn react(&mut self) {
+        if matches!(self.target.presence, Presence::ClusterComing(_)) && self.is_made {
+            self.target.presence = Presence::ClusterReady;
+        }
+        let has_any =
+            self.target.presence == Presence::Complete || self.target.presence == Presence::Leaving;
         let Some(cluster) = self.cluster.as_mut() else { return };
         let invitations =
             cluster.spec.flux.as_ref().unwrap().bursting.as_ref().unwrap().invitations.clone();
         let mut status = cluster.status.clone().unwrap_or_default();
         let is_joiner = self.burst.as_ref().is_some_and(|burst| {
-            matches!(burst.spec.target.kind(), TargetKind::Cluster) && self.target.has_any
+            matches!(burst.spec.target.kind(), TargetKind::Cluster) && has_any
         });
         let claims = invitations.iter().map(|it| (it.name.clone(), it.ranks, it.keep));
         let joiner = self.burst.as_ref().filter(|_| is_joiner);
@@ -248,7 +271,7 @@ impl World {
         let nodes = u32::try_from(self.target.nodes).unwrap();
         // A target that does not answer may have brokers that are fine.
         let is_away = self.is_cut_off || self.refusal.is_some();
-        let joined = if self.target.has_any && !is_away { nodes } else { 0 };
+        let joined = if has_any && !is_away { nodes } else { 0 };
         let has_lease = !status.leases.is_empty();
         let online: IdSet = (FIRST_RANK..FIRST_RANK + if has_lease { joined } else { 0 }).collect();
         status.online = IdSet::first_n(FIRST_RANK).union(&online).to_string();

@@ -20,7 +20,7 @@ use super::steps::{
 };
 
 /// Starts controllers, each of which is killed after its first write that the API server accepts.
-async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>) -> Result<()> {
+pub async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>) -> Result<()> {
     let (config, token) = home.burst_account().await?;
     loop {
         let proxy = Proxy::start(Client::try_from(config.clone())?).await?;
@@ -61,7 +61,7 @@ async fn collect_names(home: &TestNamespace, names: Arc<Mutex<BTreeSet<String>>>
 }
 
 /// A job that needs a burst, and the burst given back, while controllers are killed.
-async fn live_through(
+pub async fn live_through(
     home: &TestNamespace,
     away: &TestNamespace,
     crashes: impl Future<Output = Result<()>>,

@@ -4,5 +4,6 @@
 mod crashes;
 mod failures;
 mod life;
+mod made_clusters;
 mod rights;
 mod steps;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use flux_operator_api::burst::{BurstTarget, TargetKind};
+use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster, Reason};
 use flux_operator_install::BURST_CONTROLLER;
 use kube::ResourceExt;
@@ -269,7 +269,7 @@ fn check_cluster(cluster: &MiniCluster, target: &BurstTarget) -> Result<(), Requ
     // Only the gateway forwards the questions of brokers without an operator.
     let expose = bursting.and_then(|bursting| bursting.expose.as_ref());
     let is_exposed = expose.is_some_and(|expose| !expose.direct);
-    if matches!(target.kind(), TargetKind::Kubeconfig(_)) && !is_exposed {
+    if target.is_elsewhere() && !is_exposed {
         return Err(RequestRefusal::NotExposed { cluster: name, target: target.name.clone() });
     }
     Ok(())

@@ -1,0 +1,152 @@
+//! Targets whose Kubernetes cluster is made for a burst, and deleted with it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
+use kube::KubeSchema;
+use schemars::{Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::embedded::embedded_list;
+use crate::unset::is_unset;
+
+/// A cluster that Cluster API makes, from a ClusterClass or a template.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.class) != has(self.template)")
+        .message("a Cluster is made from class or from template: set exactly one of them"),
+    validation = Rule::new("!has(self.class) || has(self.version)")
+        .message("a Cluster of a class needs version, such as v1.34.0")
+)]
+pub struct ClusterApiTarget {
+    /// The ClusterClass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<ClusterClassReference>,
+
+    /// With class: the version of Kubernetes, such as v1.34.0.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(
+        length(max = 64),
+        regex(pattern = r"^$|^v[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]*)?$")
+    )]
+    pub version: String,
+
+    /// With class: variables of the class.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(schema_with = "variables")]
+    pub variables: BTreeMap<String, Value>,
+
+    /// A Cluster as YAML, in a ConfigMap of the namespace. `${NAME}`, `${NAMESPACE}` and `${NODES}`
+    /// are replaced; its name must be `${NAME}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<ClusterTemplate>,
+
+    /// Namespace in the new cluster, which must exist. Unset: default.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+}
+
+/// A ClusterClass, and its class of workers.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassReference {
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+
+    /// Its namespace. Unset: the policy's own.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+
+    /// The class of its MachineDeployments whose machines are the nodes of the burst.
+    #[schemars(length(min = 1, max = 256))]
+    pub workers: String,
+
+    /// Machines of the control plane. Unset: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 9))]
+    pub control_plane_machines: Option<i32>,
+}
+
+/// Where a template of a Cluster is.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterTemplate {
+    /// The ConfigMap.
+    #[schemars(length(min = 1, max = 253))]
+    pub config_map: String,
+
+    /// Its key. Unset: cluster.yaml.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 253))]
+    pub key: String,
+}
+
+/// A cluster that a program of the user's makes.
+///
+/// It runs as a Job of the policy's namespace, and writes a kubeconfig into a Secret. Its environment
+/// has BURST_NAME, the name of the cluster to make; BURST_NODES, how many nodes; BURST_SECRET, the
+/// Secret to write, with key kubeconfig; BURST_NAMESPACE, where the Secret belongs; BURST_CLUSTER, the
+/// MiniCluster.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CommandTarget {
+    /// The image with the program.
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: String,
+
+    /// The program with its arguments that makes the cluster, or changes it to have BURST_NODES nodes.
+    /// It may be run again at any time, and then does what is left to do.
+    #[schemars(length(min = 1, max = 64), inner(length(max = 65_536)))]
+    pub up: Vec<String>,
+
+    /// The program that deletes the cluster. It succeeds if there is none. It may be run again at any
+    /// time.
+    #[schemars(length(min = 1, max = 64), inner(length(max = 65_536)))]
+    pub down: Vec<String>,
+
+    /// The ServiceAccount of its pod. It must be allowed to create and patch the Secret.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub service_account: String,
+
+    /// More variables of its environment.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(schema_with = "embedded_list::<EnvVar>")]
+    pub env: Vec<EnvVar>,
+
+    /// Secrets and ConfigMaps whose keys become variables of its environment, such as credentials of a
+    /// cloud.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(schema_with = "embedded_list::<EnvFromSource>")]
+    pub env_from: Vec<EnvFromSource>,
+
+    /// How long the program may run. Unset: 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 86_400))]
+    pub timeout_seconds: Option<i32>,
+
+    /// Namespace in the new cluster, which must exist. Unset: that of the kubeconfig's context.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 63))]
+    pub namespace: String,
+}
+
+impl CommandTarget {
+    /// How long the program may run.
+    pub fn timeout_seconds(&self) -> i64 {
+        i64::from(self.timeout_seconds.unwrap_or(3600))
+    }
+}
+
+/// Values of any form, by name.
+fn variables(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": { "x-kubernetes-preserve-unknown-fields": true },
+    })
+}

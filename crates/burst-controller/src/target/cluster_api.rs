@@ -1,0 +1,146 @@
+//! Cluster API makes the cluster.
+
+use flux_operator_api::burst::{ClusterApiTarget, KubeconfigTarget};
+use flux_operator_api::{Burst, Reason};
+use flux_operator_plan::bursting::{
+    CLUSTER_API_GROUP, CLUSTER_API_VERSION, Presence, TargetFailure, cluster_api_cluster,
+    cluster_api_presence, cluster_nodes, cluster_secret, field_manager, object_name,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+
+use super::made_cluster::Maker;
+use crate::errors::{chain, is_forbidden, is_not_found};
+use crate::home::Home;
+
+/// The key of a kubeconfig in the Secret that Cluster API writes.
+const SECRET_KEY: &str = "value";
+
+/// The key of a template in its ConfigMap.
+const TEMPLATE_KEY: &str = "cluster.yaml";
+
+/// Cluster API, in the controller's own Kubernetes cluster.
+pub(crate) struct ClusterApi {
+    home: Home,
+    target: ClusterApiTarget,
+}
+
+impl ClusterApi {
+    pub(crate) fn new(home: Home, target: ClusterApiTarget) -> ClusterApi {
+        ClusterApi { home, target }
+    }
+
+    fn clusters(&self, burst: &Burst) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(CLUSTER_API_GROUP, CLUSTER_API_VERSION, "Cluster");
+        let namespace = burst.namespace().unwrap_or_default();
+        let resource = ApiResource::from_gvk_with_plural(&kind, "clusters");
+        Api::namespaced_with(self.home.client.clone(), &namespace, &resource)
+    }
+
+    async fn template(&self, burst: &Burst) -> Result<Option<String>, TargetFailure> {
+        let Some(template) = &self.target.template else { return Ok(None) };
+        let name = &template.config_map;
+        let namespace = burst.namespace().unwrap_or_default();
+        let found = self.home.api::<ConfigMap>(&namespace).get_opt(name).await;
+        let found = found.map_err(|error| failure("read the template", &error))?;
+        let key = if template.key.is_empty() { TEMPLATE_KEY } else { &template.key };
+        let text = found.and_then(|it| it.data?.remove(key));
+        text.map(Some).ok_or_else(|| {
+            let message = format!("there is no ConfigMap {name:?} with key {key:?}: create it");
+            TargetFailure::new(Reason::ClusterFailed, message)
+        })
+    }
+}
+
+/// An error of the controller's own Kubernetes cluster.
+fn failure(doing: &str, error: &kube::Error) -> TargetFailure {
+    if is_forbidden(error) {
+        let message = format!(
+            "the burst controller may not {doing}: an administrator has to allow it \
+             (flux-operator manifests --burst-cluster-api)"
+        );
+        return TargetFailure::new(Reason::ClusterNotAllowed, message);
+    }
+    if is_not_found(error) {
+        let message = format!("failed to {doing}: Cluster API is not installed here");
+        return TargetFailure::new(Reason::ClusterFailed, message);
+    }
+    TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
+}
+
+impl Maker for ClusterApi {
+    fn observe<'a>(
+        &'a self,
+        burst: &'a Burst,
+    ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>> {
+        async move {
+            let found = self.clusters(burst).get_opt(&object_name(burst)).await;
+            let found = found.map_err(|error| failure("get a Cluster", &error))?;
+            let Some(cluster) = found else { return Ok((Presence::Nothing, None)) };
+            let presence = cluster_api_presence(&cluster);
+            if presence != Presence::ClusterReady {
+                return Ok((presence, None));
+            }
+            let namespace = burst.namespace().unwrap_or_default();
+            let name = cluster_secret(burst);
+            let secret = self.home.api::<Secret>(&namespace).get_metadata_opt(&name).await;
+            let secret = secret.map_err(|error| failure("read its kubeconfig", &error))?;
+            Ok(match secret {
+                Some(_) => (presence, None),
+                None => {
+                    let text = format!("Cluster API has not written Secret {name} yet");
+                    (Presence::ClusterComing(text), None)
+                }
+            })
+        }
+        .boxed()
+    }
+
+    fn make<'a>(
+        &'a self,
+        burst: &'a Burst,
+        nodes: i32,
+    ) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            let clusters = self.clusters(burst);
+            let template = self.template(burst).await?;
+            // Cluster API would choose which machines to delete, and jobs may run on them. Machines are
+            // added here, and deleted with the whole cluster.
+            let known = clusters.get_opt(&object_name(burst)).await;
+            let known = known.map_err(|error| failure("get a Cluster", &error))?;
+            let nodes = known.as_ref().and_then(cluster_nodes).unwrap_or(nodes).max(nodes);
+            let cluster = cluster_api_cluster(burst, &self.target, template.as_deref(), nodes)?;
+            let parameters = PatchParams::apply(&field_manager(burst)).force();
+            let name = cluster.name_any();
+            let applied = clusters.patch(&name, &parameters, &Patch::Apply(&cluster)).await;
+            applied.map(drop).map_err(|error| failure("apply a Cluster", &error))
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            let how = DeleteParams::foreground();
+            match self.clusters(burst).delete(&object_name(burst), &how).await {
+                Ok(_) => Ok(()),
+                Err(error) if is_not_found(&error) => Ok(()),
+                Err(error) => Err(failure("delete a Cluster", &error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn kubeconfig(&self, burst: &Burst) -> KubeconfigTarget {
+        let namespace = &self.target.namespace;
+        let namespace = if namespace.is_empty() { "default" } else { namespace };
+        KubeconfigTarget {
+            secret: cluster_secret(burst),
+            key: SECRET_KEY.to_owned(),
+            namespace: namespace.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A Kubernetes cluster that is made for a Burst and deleted with it. As soon as there is a kubeconfig, it
+//! is a cluster like any other.
+
+use flux_operator_api::Burst;
+use flux_operator_api::burst::KubeconfigTarget;
+use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::other_cluster::OtherCluster;
+use super::{Clients, Pool, Target};
+use crate::home::Home;
+
+/// What makes a cluster. Every call can be repeated.
+pub(crate) trait Maker: Send + Sync {
+    /// How far the cluster is, and why it will never come, if it will not.
+    fn observe<'a>(
+        &'a self,
+        burst: &'a Burst,
+    ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>>;
+
+    /// Has a cluster made, or changed, so that it has this many nodes.
+    fn make<'a>(&'a self, burst: &'a Burst, nodes: i32)
+    -> BoxFuture<'a, Result<(), TargetFailure>>;
+
+    /// Has it deleted, with everything that was needed to make it.
+    fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>>;
+
+    /// Where its kubeconfig is.
+    fn kubeconfig(&self, burst: &Burst) -> KubeconfigTarget;
+}
+
+/// A cluster that is made for a Burst.
+pub(crate) struct MadeCluster<'c> {
+    pub(crate) home: Home,
+    pub(crate) clients: &'c Clients,
+    pub(crate) maker: Box<dyn Maker>,
+}
+
+impl MadeCluster<'_> {
+    /// The cluster, as one of which there is a kubeconfig.
+    async fn inside(&self, burst: &Burst) -> Result<OtherCluster, TargetFailure> {
+        let kubeconfig = self.maker.kubeconfig(burst);
+        let connected = self.clients.of(&self.home, burst, &kubeconfig).await?;
+        Ok(OtherCluster::new(self.home.clone(), connected))
+    }
+
+    async fn is_ready(&self, burst: &Burst) -> Result<bool, TargetFailure> {
+        Ok(self.maker.observe(burst).await?.0 == Presence::ClusterReady)
+    }
+}
+
+impl Target for MadeCluster<'_> {
+    fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
+        async move {
+            let (presence, job_failure) = self.maker.observe(pool.burst).await?;
+            let is_deleting = pool.burst.metadata.deletion_timestamp.is_some();
+            // What is inside is deleted with it, even if it does not respond.
+            if presence != Presence::ClusterReady || is_deleting {
+                return Ok(TargetView { presence, job_failure, ..TargetView::default() });
+            }
+            let mut view = self.inside(pool.burst).await?.observe(pool).await?;
+            if view.presence == Presence::Nothing {
+                view.presence = Presence::ClusterReady;
+            }
+            // The cluster is found by its name, wherever its server is.
+            view.place = String::new();
+            Ok(view)
+        }
+        .boxed()
+    }
+
+    fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            match self.is_ready(pool.burst).await? {
+                true => self.inside(pool.burst).await?.create(pool).await,
+                false => self.maker.make(pool.burst, pool.burst.spec.nodes).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            self.maker.make(pool.burst, nodes).await?;
+            self.inside(pool.burst).await?.scale(pool, nodes).await
+        }
+        .boxed()
+    }
+
+    fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
+        async move {
+            // Brokers that are told to stop leave at once; those of a machine that is gone are missed
+            // after a while. If it does not respond, that is how it is.
+            if self.is_ready(pool.burst).await?
+                && let Ok(inside) = self.inside(pool.burst).await
+                && let Err(failure) = inside.delete(pool).await
+            {
+                tracing::debug!(%failure, "a cluster that is deleted does not delete its brokers");
+            }
+            self.maker.delete(pool.burst).await
+        }
+        .boxed()
+    }
+}
