@@ -96,7 +96,11 @@ fn the_examples_of_bursts_have_every_field() {
     // A Burst has one target, which is of one kind.
     let cases = [
         ("policy-every-field", crd::burst_policy(), Vec::new()),
-        ("burst", crd::burst(), vec!["target.cluster", "target.mock"]),
+        (
+            "burst",
+            crd::burst(),
+            vec!["target.cluster", "target.clusterAPI", "target.command", "target.mock"],
+        ),
     ];
     for (name, crd, expected) in cases {
         let file = std::fs::read(format!("{folder}/{name}.yaml")).unwrap();
@@ -116,7 +120,9 @@ fn add_missing(path: &str, schema: &Value, values: &[&Value], missing: &mut Vec<
         let found: Vec<&Value> = values.iter().filter_map(|value| value.get(name)).collect();
         if found.is_empty() {
             missing.push(path);
-        } else if !["selector", "tolerations", "resources", "anyOf"].contains(&name.as_str()) {
+        } else if !["selector", "tolerations", "resources", "anyOf", "env", "envFrom", "variables"]
+            .contains(&name.as_str())
+        {
             let entries = found.iter().filter_map(|it| it.as_array()).flatten();
             let found: Vec<&Value> = found.iter().copied().chain(entries).collect();
             let entry = if schema["type"] == "array" { &schema["items"] } else { schema };
@@ -136,6 +142,9 @@ fn the_guide_to_bursts_shows_every_field_as_the_examples_do() {
         let manifest = &text[text.find("apiVersion").unwrap()..];
         assert!(guide.contains(manifest), "the guide does not show {name}.yaml as it is");
     }
+    let clouds = std::fs::read_to_string(format!("{root}/docs/guide/burst-clouds.md")).unwrap();
+    let text = std::fs::read_to_string(format!("{root}/examples/burst/cluster-api.yaml")).unwrap();
+    assert!(clouds.contains(&text[text.find("apiVersion").unwrap()..]), "cluster-api.yaml");
 }
 
 #[test]

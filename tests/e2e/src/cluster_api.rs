@@ -2,11 +2,10 @@
 //! a kubeconfig that it was given. What real providers do is not tested with it.
 
 use anyhow::{Context, Result, ensure};
-use flux_operator_plan::bursting::{CLUSTER_API_GROUP, CLUSTER_API_VERSION};
+use flux_operator_plan::bursting::cluster_api_kind;
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -19,23 +18,22 @@ const FINALIZER: &str = "cluster.cluster.x-k8s.io";
 
 /// The resource of Clusters.
 pub fn clusters(namespace: &TestNamespace) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(CLUSTER_API_GROUP, CLUSTER_API_VERSION, "Cluster");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "clusters");
-    Api::namespaced_with(namespace.client.clone(), &namespace.namespace, &resource)
+    Api::namespaced_with(namespace.client.clone(), &namespace.namespace, &cluster_api_kind())
 }
 
 /// Installs the Cluster kind, without its schema.
 pub async fn install_cluster_api(namespace: &TestNamespace) -> Result<()> {
+    let kind = cluster_api_kind();
     let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("clusters.{CLUSTER_API_GROUP}"), "annotations":
+        "metadata": { "name": format!("clusters.{}", kind.group), "annotations":
             { "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/cluster-api" } },
         "spec": {
-            "group": CLUSTER_API_GROUP,
+            "group": kind.group,
             "names": { "kind": "Cluster", "plural": "clusters", "singular": "cluster" },
             "scope": "Namespaced",
-            "versions": [{ "name": CLUSTER_API_VERSION, "served": true, "storage": true,
+            "versions": [{ "name": kind.version, "served": true, "storage": true,
                 "subresources": { "status": {} }, "schema": { "openAPIV3Schema": schema } }],
         },
     });

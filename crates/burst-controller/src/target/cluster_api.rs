@@ -3,14 +3,13 @@
 use flux_operator_api::burst::{ClusterApiTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    CLUSTER_API_GROUP, CLUSTER_API_VERSION, Presence, TargetFailure, cluster_api_cluster,
-    cluster_api_presence, cluster_nodes, cluster_secret, field_manager, object_name,
+    Presence, TargetFailure, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
+    cluster_nodes, cluster_secret, field_manager, object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
 use super::made_cluster::Maker;
@@ -35,10 +34,8 @@ impl ClusterApi {
     }
 
     fn clusters(&self, burst: &Burst) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(CLUSTER_API_GROUP, CLUSTER_API_VERSION, "Cluster");
         let namespace = burst.namespace().unwrap_or_default();
-        let resource = ApiResource::from_gvk_with_plural(&kind, "clusters");
-        Api::namespaced_with(self.home.client.clone(), &namespace, &resource)
+        Api::namespaced_with(self.home.client.clone(), &namespace, &cluster_api_kind())
     }
 
     async fn template(&self, burst: &Burst) -> Result<Option<String>, TargetFailure> {

@@ -14,7 +14,7 @@ use crate::connection;
 
 /// The cluster and namespace in which commands act.
 pub(super) struct Session {
-    client: Client,
+    pub(super) client: Client,
     /// The namespace.
     pub(super) namespace: String,
     /// Whether the user named the namespace; otherwise it is the context's.

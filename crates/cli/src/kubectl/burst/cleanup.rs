@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_burst_controller::connect_to_target;
-use flux_operator_plan::bursting::BURST_LABEL;
+use flux_operator_plan::bursting::{BURST_LABEL, cluster_api_kind};
 use flux_operator_service::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::leftovers::{Existing, Kind, Leftover, Place, at_target, here, removal, rows};
+use super::leftovers::{Existing, Kind, Leftover, Place, among, here, removal, rows};
 use crate::connection;
 use crate::kubectl::Connection;
 use crate::kubectl::listing::is_forbidden;
@@ -31,8 +31,8 @@ const MAX_TRIES: usize = 20;
 /// Find what was made for Bursts that no longer exist, and delete it with --delete.
 ///
 /// Bursts are given back completely, unless they or the burst controller are removed by force. Here,
-/// in the namespace, leftovers are MiniClusters that join for a Burst, and invitations and finalizers
-/// of MiniClusters. At a target, which has to be named, they are Jobs, ConfigMaps, Secrets and Pods.
+/// in the namespace, leftovers are MiniClusters that join for a Burst, invitations and finalizers of
+/// MiniClusters, and Clusters, Jobs and Secrets of clusters that were made for Bursts. At a target, which has to be named, they are Jobs, ConfigMaps, Secrets and Pods.
 /// They are found by labels, also if no Burst and no MiniCluster exists any more.
 ///
 /// If several Kubernetes clusters use one namespace of a target, what was made for the others is a
@@ -70,8 +70,8 @@ pub(super) struct Arguments {
     unknown_too: bool,
 }
 
-/// A namespace of another Kubernetes cluster.
-struct Target {
+/// A namespace of this or another Kubernetes cluster.
+struct Namespace {
     client: Client,
     namespace: String,
 }
@@ -84,13 +84,16 @@ pub(super) async fn run(
     let target = target(session, connection, arguments).await?;
     // Bursts are listed last: what exists now was made for Bursts that existed before.
     let miniclusters = miniclusters(session).await?;
+    let home = Namespace { client: session.client.clone(), namespace: session.namespace.clone() };
+    let of_made_clusters = home.objects_of_made_clusters().await?;
     let objects = match &target {
         Some(target) => target.objects().await?,
         None => Vec::new(),
     };
     let existing = existing(session, &miniclusters).await?;
     let mut found = here(&miniclusters, &existing);
-    found.extend(at_target(&objects, &existing));
+    found.extend(among(Place::Here, &of_made_clusters, &existing));
+    found.extend(among(Place::Target, &objects, &existing));
     if arguments.known_only {
         found.retain(|leftover| leftover.is_of_known_cluster);
     }
@@ -113,7 +116,7 @@ pub(super) async fn run(
         );
     }
     if arguments.delete {
-        return delete_all(session, target.as_ref(), &found, &existing).await;
+        return delete_all(session, &home, target.as_ref(), &found, &existing).await;
     }
     print::output(rows(&found, Timestamp::now()))?;
     if unknown > 0 {
@@ -133,7 +136,7 @@ async fn target(
     session: &Session,
     connection: &Connection,
     arguments: &Arguments,
-) -> Result<Option<Target>> {
+) -> Result<Option<Namespace>> {
     let (client, default) = match (&arguments.kubeconfig_secret, &arguments.target_context) {
         (Some(secret), _) => {
             let text = kubeconfig(session, secret, &arguments.kubeconfig_key).await?;
@@ -155,7 +158,7 @@ async fn target(
         (None, None) => return Ok(None),
     };
     let namespace = arguments.target_namespace.clone().unwrap_or(default);
-    Ok(Some(Target { client, namespace }))
+    Ok(Some(Namespace { client, namespace }))
 }
 
 /// The kubeconfig in a Secret. It is never printed.
@@ -228,7 +231,7 @@ fn message_of(error: &kube::Error) -> String {
     }
 }
 
-impl Target {
+impl Namespace {
     fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -245,14 +248,36 @@ impl Target {
         Ok(objects)
     }
 
+    /// The same for clusters that were made for Bursts, at home. What the user may not list, or
+    /// Kubernetes does not know, is left out.
+    async fn objects_of_made_clusters(&self) -> Result<Vec<(Kind, ObjectMeta)>> {
+        let lists = [
+            (Kind::Cluster, metadata_of(self.clusters()).await),
+            (Kind::Job, metadata_of(self.api::<Job>()).await),
+            (Kind::Secret, metadata_of(self.api::<Secret>()).await),
+        ];
+        let mut objects = Vec::new();
+        for (kind, listed) in lists {
+            match listed {
+                Ok(listed) => objects.extend(listed.into_iter().map(|it| (kind, it))),
+                Err(error) if is_forbidden(&error) || is_not_found(&error) => {}
+                Err(error) => bail!("failed to list {}s: {}", kind.name(), message_of(&error)),
+            }
+        }
+        Ok(objects)
+    }
+
+    fn clusters(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &cluster_api_kind())
+    }
+
     async fn list<K>(&self, kind: Kind) -> Result<Vec<(Kind, ObjectMeta)>>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
         K: Clone + std::fmt::Debug + DeserializeOwned,
     {
-        let of_bursts = ListParams::default().labels(BURST_LABEL);
-        match self.api::<K>().list_metadata(&of_bursts).await {
-            Ok(listed) => Ok(listed.items.into_iter().map(|it| (kind, it.metadata)).collect()),
+        match metadata_of(self.api::<K>()).await {
+            Ok(listed) => Ok(listed.into_iter().map(|it| (kind, it)).collect()),
             Err(error) => bail!(
                 "failed to list {}s of {} at the target: {}\n\
                  hint: give a kubeconfig or context that may list and delete them",
@@ -265,14 +290,24 @@ impl Target {
 
     async fn delete(&self, kind: Kind, name: &str) -> kube::Result<()> {
         match kind {
+            Kind::Cluster => delete(self.clusters(), name).await,
             Kind::Job => delete(self.api::<Job>(), name).await,
             Kind::ConfigMap => delete(self.api::<ConfigMap>(), name).await,
             Kind::Secret => delete(self.api::<Secret>(), name).await,
             Kind::Pod => delete(self.api::<Pod>(), name).await,
-            // They are not at a target.
+            // They are parts of a MiniCluster, or one.
             Kind::Joiner | Kind::Invitation | Kind::Finalizer => Ok(()),
         }
     }
+}
+
+/// The metadata of all objects that were made for Bursts.
+async fn metadata_of<K>(api: Api<K>) -> kube::Result<Vec<ObjectMeta>>
+where
+    K: Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let listed = api.list_metadata(&ListParams::default().labels(BURST_LABEL)).await?;
+    Ok(listed.items.into_iter().map(|it| it.metadata).collect())
 }
 
 /// Deletes an object, unless it does not exist any more.
@@ -291,7 +326,8 @@ where
 /// deleted.
 async fn delete_all(
     session: &Session,
-    target: Option<&Target>,
+    home: &Namespace,
+    target: Option<&Namespace>,
     found: &[Leftover],
     existing: &Existing,
 ) -> Result<ExitCode> {
@@ -314,7 +350,8 @@ async fn delete_all(
                     result
                 }
             }
-            (Place::Here, _) => delete(session.miniclusters(), object).await,
+            (Place::Here, Kind::Joiner) => delete(session.miniclusters(), object).await,
+            (Place::Here, kind) => home.delete(kind, object).await,
             (Place::Target, kind) => match target {
                 Some(target) => target.delete(kind, object).await,
                 None => Ok(()),

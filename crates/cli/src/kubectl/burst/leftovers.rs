@@ -72,6 +72,8 @@ pub(super) enum Kind {
     Invitation,
     /// The finalizer of a MiniCluster, without which it can be deleted.
     Finalizer,
+    /// A Cluster of Cluster API.
+    Cluster,
     Job,
     ConfigMap,
     Secret,
@@ -84,6 +86,7 @@ impl Kind {
             Kind::Joiner => "MiniCluster",
             Kind::Invitation => "Invitation",
             Kind::Finalizer => "Finalizer",
+            Kind::Cluster => "Cluster",
             Kind::Job => "Job",
             Kind::ConfigMap => "ConfigMap",
             Kind::Secret => "Secret",
@@ -170,9 +173,13 @@ pub(super) fn here(miniclusters: &[MiniCluster], existing: &Existing) -> Vec<Lef
     found
 }
 
-/// The leftovers among objects of a target, in the order in which they are deleted. Pods of a Job
+/// The leftovers among objects of a place, in the order in which they are deleted. Pods of a Job
 /// that is one of them are left out, because they are deleted with it.
-pub(super) fn at_target(objects: &[(Kind, ObjectMeta)], existing: &Existing) -> Vec<Leftover> {
+pub(super) fn among(
+    place: Place,
+    objects: &[(Kind, ObjectMeta)],
+    existing: &Existing,
+) -> Vec<Leftover> {
     let is_left = |metadata: &ObjectMeta| {
         let labels = metadata.labels.as_ref();
         labels.and_then(|it| it.get(BURST_LABEL)).is_some_and(|name| existing.is_leftover(name))
@@ -187,7 +194,7 @@ pub(super) fn at_target(objects: &[(Kind, ObjectMeta)], existing: &Existing) -> 
         metadata.owner_references.iter().flatten().any(|owner| jobs.contains(owner.uid.as_str()))
     };
     let shown = left.into_iter().filter(|(kind, it)| *kind != Kind::Pod || !is_of_job(it));
-    shown.map(|(kind, it)| Leftover::of_object(Place::Target, *kind, it, existing)).collect()
+    shown.map(|(kind, it)| Leftover::of_object(place, *kind, it, existing)).collect()
 }
 
 /// The patch that removes leftovers from a MiniCluster in this state of it; `None` if it has none.
@@ -281,7 +288,7 @@ mod tests {
         let existing = Existing::new(&[alive], clusters.iter().map(|it| &it.metadata));
         assert_eq!(here(&clusters, &existing), []);
         let objects = [(Kind::Job, metadata(&name, &name, "fs-uid"))];
-        assert_eq!(at_target(&objects, &existing), []);
+        assert_eq!(among(Place::Target, &objects, &existing), []);
         assert_eq!(removal(&clusters[0], &existing), None);
         // Without the Burst, all but the user's own invitation are leftovers.
         let none = Existing::new(&[], clusters.iter().map(|it| &it.metadata));
@@ -289,7 +296,7 @@ mod tests {
         assert_eq!(kinds, [Kind::Invitation, Kind::Finalizer, Kind::Joiner]);
         let without_lender = here(&clusters[1..], &Existing::default());
         assert!(without_lender[0].is_of_known_cluster, "it is in this namespace");
-        assert_eq!(at_target(&objects, &none).len(), 1);
+        assert_eq!(among(Place::Target, &objects, &none).len(), 1);
     }
 
     #[test]
@@ -310,7 +317,7 @@ mod tests {
             (Kind::Pod, orphan),
         ];
         let mut found = here(&[lender], &existing);
-        found.extend(at_target(&objects, &existing));
+        found.extend(among(Place::Target, &objects, &existing));
         let expected = "\
 PLACE    KIND         NAME                            BURST                CLUSTER       AGE
 here     Invitation   fs/burst-0123456789ab           burst-0123456789ab   team/fs       -

@@ -3,7 +3,7 @@
 use flux_operator_api::burst::{ClusterApiTarget, ClusterClassReference};
 use flux_operator_api::{Burst, Reason};
 use kube::ResourceExt;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use super::super::names::object_name;
@@ -11,10 +11,10 @@ use super::super::observed::{MAX_MESSAGE, Presence, TargetFailure};
 use super::metadata;
 
 /// The API group of Cluster API.
-pub const CLUSTER_API_GROUP: &str = "cluster.x-k8s.io";
+const CLUSTER_API_GROUP: &str = "cluster.x-k8s.io";
 
 /// Its version that is written and read.
-pub const CLUSTER_API_VERSION: &str = "v1beta2";
+const CLUSTER_API_VERSION: &str = "v1beta2";
 
 /// The annotation with the number of nodes for which a Cluster was made.
 const NODES_ANNOTATION: &str = "flux-framework.org/burst-nodes";
@@ -30,6 +30,12 @@ const CONDITIONS: [&str; 5] = [
     "ControlPlaneAvailable",
     "Available",
 ];
+
+/// The kind Cluster of Cluster API.
+pub fn cluster_api_kind() -> ApiResource {
+    let kind = GroupVersionKind::gvk(CLUSTER_API_GROUP, CLUSTER_API_VERSION, "Cluster");
+    ApiResource::from_gvk_with_plural(&kind, "clusters")
+}
 
 /// The Cluster of a Burst, with this many nodes. `template` is the text of the user's template, if the
 /// target names one.
