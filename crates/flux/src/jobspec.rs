@@ -1,10 +1,20 @@
 //! Jobspecs: the parts that `flux job list` does not print. Follows Flux RFC 14 and 25.
 
+mod attributes;
+mod environment;
+mod resource_request;
+mod run;
+mod section;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::JobId;
+pub use environment::Environment;
+pub use resource_request::ResourceRequest;
+pub use run::{JobRun, TaskCount};
+pub use section::JobRunError;
 
 /// Attributes that only matter when the job runs, and may be large.
 const OMITTED_ATTRIBUTES: [&str; 3] = ["environment", "shell", "cwd"];
