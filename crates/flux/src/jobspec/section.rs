@@ -10,7 +10,8 @@ const ADVICE: &str = "submit the job with flux submit, flux run or flux batch";
 /// Flux reads counts into a C `int`.
 const MAX_COUNT: u64 = i32::MAX as u64;
 
-/// How many characters of a key an error contains. Keys come from users and may be long.
+/// How many characters of a key an error contains. Keys come from users and may be long or contain
+/// control characters.
 const MAX_KEY_LENGTH: usize = 64;
 
 /// Why a job cannot run in another instance. Contains names from the jobspec, never values, because
@@ -81,7 +82,7 @@ impl Section {
 
     /// The path of a key of this object.
     pub(super) fn path(&self, key: &str) -> String {
-        let key: String = key.chars().take(MAX_KEY_LENGTH).collect();
+        let key: String = key.chars().take(MAX_KEY_LENGTH).flat_map(char::escape_debug).collect();
         if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
     }
 
