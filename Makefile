@@ -55,7 +55,7 @@ STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRI
 
 .DEFAULT_GOAL := build
 .PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
-	image install uninstall run apply job redo list log bench lint fmt manifests check-manifests fuzz clean
+	image install uninstall run apply job redo list log bench burst-day lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -226,6 +226,9 @@ ifneq ($(filter-out throughput queue,$(BENCH)),)
 	$(STATIC) --profile small -p flux-operator-agent -p flux-operator-fluxlet
 endif
 	STATIC_PROGRAMS=$(BIN)/../$(TRIPLE)/operator:$(BIN)/../$(TRIPLE)/small $(BIN)/../release/bench $(BENCH) $(BENCH_ARGS)
+
+burst-day: ## Simulate a day that bursts, and write docs/pictures and docs/concepts/burst-day.md
+	$(CARGO) run -q -p flux-operator-burst-day -- --docs docs
 
 lint: ## Check formatting, lints and misleading phrases; the pure crates also alone, as Cargo unifies features
 	$(CARGO) fmt --all --check
