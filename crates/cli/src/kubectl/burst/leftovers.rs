@@ -331,6 +331,23 @@ target   Pod          orphan                          burst-0123456789ab   team/
     }
 
     #[test]
+    fn what_made_a_cluster_is_a_leftover_of_this_namespace() {
+        let job = format!("{LEFT}-down");
+        let objects = [
+            (Kind::Cluster, metadata(LEFT, LEFT, "deleted-uid")),
+            (Kind::Job, metadata(&job, LEFT, "deleted-uid")),
+        ];
+        let found = among(Place::Here, &objects, &Existing::default());
+        let expected = "\
+PLACE   KIND      NAME                      BURST           CLUSTER       AGE
+here    Cluster   burst-0123456789ab        team/fs-gke-1   deleted-uid   30m
+here    Job       burst-0123456789ab-down   team/fs-gke-1   deleted-uid   30m
+";
+        assert_eq!(rows(&found, now()), expected);
+        assert!(found.iter().all(|it| it.is_of_known_cluster), "they are in this namespace");
+    }
+
+    #[test]
     fn a_minicluster_keeps_the_rest_of_its_invitations_and_finalizers() {
         let none = Existing::default();
         let mut lender = cluster(json!({ "invitations": [invitation(LEFT), invitation("a")] }));
