@@ -123,8 +123,8 @@ fn a_template_of_anything_else_is_refused() {
         (("cluster.x-k8s.io/v1beta2", "v1"), "not a Cluster of"),
         (("${NAME}\n", "other\n"), "metadata.name is not ${NAME}"),
         (("${NAMESPACE}", "kube-system"), "metadata.namespace is not ${NAMESPACE}"),
-        (("spec:", "---\nspec:"), "not one document of YAML"),
-        (("spec:", ": ["), "not one document of YAML"),
+        (("spec:", "---\nspec:"), "not one Cluster of"),
+        (("spec:", ": ["), "not one Cluster of"),
     ] {
         let template = TEMPLATE.replacen(change.0, change.1, 1);
         let target = json!({ "template": { "configMap": "c" } });

@@ -1,10 +1,13 @@
 //! A cluster that Cluster API makes: one Cluster object, whose topology names a ClusterClass.
 
+use std::collections::BTreeMap;
+
 use flux_operator_api::burst::{ClusterApiTarget, ClusterClassReference};
 use flux_operator_api::{Burst, Reason};
 use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use super::super::names::object_name;
 use super::super::observed::{MAX_MESSAGE, Presence, TargetFailure};
@@ -37,6 +40,51 @@ pub fn cluster_api_kind() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "clusters")
 }
 
+/// What is taken from the user's template.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Template {
+    api_version: String,
+    kind: String,
+    metadata: TemplateMetadata,
+    #[serde(default)]
+    spec: Value,
+}
+
+#[derive(Deserialize)]
+struct TemplateMetadata {
+    name: String,
+    namespace: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// What is read from the status of a Cluster.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ClusterStatus {
+    phase: Option<String>,
+    initialization: Initialization,
+    conditions: Vec<ClusterCondition>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct Initialization {
+    control_plane_initialized: bool,
+}
+
+#[derive(Deserialize)]
+struct ClusterCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    #[serde(default)]
+    message: String,
+}
+
 /// The Cluster of a Burst, with this many nodes. `template` is the text of the user's template, if the
 /// target names one.
 pub fn cluster_api_cluster(
@@ -46,33 +94,29 @@ pub fn cluster_api_cluster(
     nodes: i32,
 ) -> Result<DynamicObject, TargetFailure> {
     let name = object_name(burst);
-    let (spec, labels, annotations) = match (&target.class, template) {
-        (_, Some(template)) => from_template(burst, &name, template, nodes)?,
-        (Some(class), None) => (of_class(target, class, nodes), json!({}), json!({})),
-        (None, None) => return Err(refused("it has neither class nor template")),
-    };
     let mut metadata = metadata(burst, &name);
-    let users = |value: Value| -> Vec<(String, String)> {
-        let map: serde_json::Map<String, Value> = value.as_object().cloned().unwrap_or_default();
-        map.into_iter().filter_map(|(key, it)| Some((key, it.as_str()?.to_owned()))).collect()
-    };
-    // Ours win: leftovers are found by them.
-    let with_ours = |ours: &mut std::collections::BTreeMap<String, String>, theirs: Value| {
-        for (key, value) in users(theirs) {
-            ours.entry(key).or_insert(value);
-        }
-    };
-    with_ours(metadata.labels.get_or_insert_default(), labels);
     let own = metadata.annotations.get_or_insert_default();
     own.insert(NODES_ANNOTATION.to_owned(), nodes.to_string());
-    with_ours(own, annotations);
-    serde_json::from_value(json!({
-        "apiVersion": format!("{CLUSTER_API_GROUP}/{CLUSTER_API_VERSION}"),
-        "kind": "Cluster",
-        "metadata": metadata,
-        "spec": spec,
-    }))
-    .map_err(|error| refused(&error.to_string()))
+    let spec = match (template, &target.class) {
+        (Some(template), _) => {
+            let users = parse_template(burst, &name, template, nodes)?;
+            // Ours win: leftovers are found by them.
+            let add = |ours: &mut BTreeMap<String, String>, users: BTreeMap<String, String>| {
+                for (key, value) in users {
+                    ours.entry(key).or_insert(value);
+                }
+            };
+            add(metadata.labels.get_or_insert_default(), users.metadata.labels);
+            add(own, users.metadata.annotations);
+            users.spec
+        }
+        (None, Some(class)) => of_class(target, class, nodes),
+        (None, None) => return Err(refused("it has neither class nor template")),
+    };
+    let mut cluster = DynamicObject::new(&name, &cluster_api_kind());
+    cluster.metadata = metadata;
+    cluster.data = json!({ "spec": spec });
+    Ok(cluster)
 }
 
 /// For how many nodes an existing Cluster was made.
@@ -81,9 +125,9 @@ pub fn cluster_nodes(cluster: &DynamicObject) -> Option<i32> {
 }
 
 fn of_class(target: &ClusterApiTarget, class: &ClusterClassReference, nodes: i32) -> Value {
-    let mut reference = json!({ "name": class.name });
+    let mut reference = Map::from_iter([("name".to_owned(), json!(class.name))]);
     if !class.namespace.is_empty() {
-        reference["namespace"] = json!(class.namespace);
+        reference.insert("namespace".to_owned(), json!(class.namespace));
     }
     let variables = target.variables.iter();
     let variables: Vec<Value> =
@@ -99,34 +143,31 @@ fn of_class(target: &ClusterApiTarget, class: &ClusterClassReference, nodes: i32
     } })
 }
 
-/// `spec`, labels and annotations of the user's template.
-fn from_template(
+/// The user's template, for this Burst.
+fn parse_template(
     burst: &Burst,
     name: &str,
     template: &str,
     nodes: i32,
-) -> Result<(Value, Value, Value), TargetFailure> {
+) -> Result<Template, TargetFailure> {
     let text = template
         .replace("${NAME}", name)
         .replace("${NAMESPACE}", &burst.namespace().unwrap_or_default())
         .replace("${NODES}", &nodes.to_string());
-    // The parser's message may contain a part of the text.
-    let cluster: Value = serde_saphyr::from_str(&text)
-        .map_err(|_error| refused("it is not one document of YAML"))?;
-    let group = cluster["apiVersion"].as_str().unwrap_or_default();
     let expected = format!("{CLUSTER_API_GROUP}/{CLUSTER_API_VERSION}");
-    if group != expected || cluster["kind"] != "Cluster" {
+    // The parser's message may contain a part of the text.
+    let template: Template = serde_saphyr::from_str(&text)
+        .map_err(|_error| refused(&format!("it is not one Cluster of {expected}, as YAML")))?;
+    if template.api_version != expected || template.kind != "Cluster" {
         return Err(refused(&format!("it is not a Cluster of {expected}")));
     }
-    if cluster["metadata"]["name"] != name {
+    if template.metadata.name != name {
         return Err(refused("metadata.name is not ${NAME}: the name is that of the Burst"));
     }
-    let namespace = &cluster["metadata"]["namespace"];
-    if !namespace.is_null() && namespace.as_str() != burst.namespace().as_deref() {
+    if template.metadata.namespace.is_some() && template.metadata.namespace != burst.namespace() {
         return Err(refused("metadata.namespace is not ${NAMESPACE}, nor left out"));
     }
-    let metadata = &cluster["metadata"];
-    Ok((cluster["spec"].clone(), metadata["labels"].clone(), metadata["annotations"].clone()))
+    Ok(template)
 }
 
 fn refused(why: &str) -> TargetFailure {
@@ -138,17 +179,18 @@ pub fn cluster_api_presence(cluster: &DynamicObject) -> Presence {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Presence::Leaving;
     }
-    let status = &cluster.data["status"];
-    if status["initialization"]["controlPlaneInitialized"] == true {
+    // Without a status, or with one of another form, it is not ready.
+    let status = cluster.data.get("status").cloned();
+    let status = status.and_then(|it| serde_json::from_value(it).ok());
+    let status: ClusterStatus = status.unwrap_or_default();
+    if status.initialization.control_plane_initialized {
         return Presence::ClusterReady;
     }
-    let none = Vec::new();
-    let conditions = status["conditions"].as_array().unwrap_or(&none);
     let first = CONDITIONS.iter().find_map(|kind| {
-        conditions.iter().find(|it| it["type"] == *kind && it["status"] != "True")
+        status.conditions.iter().find(|it| it.kind == *kind && it.status != "True")
     });
-    let why = first.and_then(|it| it["message"].as_str()).unwrap_or_default();
-    let phase = status["phase"].as_str().unwrap_or("Pending");
+    let why = first.map(|it| it.message.as_str()).unwrap_or_default();
+    let phase = status.phase.as_deref().unwrap_or("Pending");
     let name = cluster.name_any();
     let text = format!("Cluster {name} is {phase}{}{why}", if why.is_empty() { "" } else { ": " });
     Presence::ClusterComing(text.replace('\n', " ").chars().take(MAX_MESSAGE).collect())

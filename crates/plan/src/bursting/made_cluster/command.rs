@@ -66,9 +66,9 @@ impl CommandJobs {
     pub fn is_up_stopped(&self) -> bool {
         self.up.iter().all(|job| {
             let status = job.status.clone().unwrap_or_default();
-            let pods = status.active.unwrap_or(0) + status.terminating.unwrap_or(0);
+            let has_pods = [status.active, status.terminating].iter().any(|it| it.unwrap_or(0) > 0);
             let has_ended = ["Complete", "Failed", "Suspended"].iter().any(|it| is(job, it));
-            has_ended && pods == 0
+            has_ended && !has_pods
         })
     }
 
