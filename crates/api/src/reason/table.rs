@@ -463,6 +463,9 @@ reasons! {
     ClusterFailed: NeedsUser, [Bursting],
         "The Kubernetes cluster for the Burst could not be made.",
         "Read the message and correct the cause. A Burst of a policy is given back, and the target is tried again later; delete one of your own.";
+    ClusterRefused: NeedsUser, [Bursting],
+        "The Kubernetes cluster for the Burst cannot be requested, for example because its template is not valid.",
+        "Read the message and correct the cause; the controller tries again.";
     ClusterNotAllowed: NeedsUser, [Bursting],
         "The administrator has not allowed the burst controller to have Kubernetes clusters made in this way.",
         "Ask the administrator for `--burst-cluster-api` or `--burst-commands` of `flux-operator manifests`.";

@@ -48,7 +48,7 @@ impl ClusterApi {
         let text = found.and_then(|it| it.data?.remove(key));
         text.map(Some).ok_or_else(|| {
             let message = format!("there is no ConfigMap {name:?} with key {key:?}: create it");
-            TargetFailure::new(Reason::ClusterFailed, message)
+            TargetFailure::new(Reason::ClusterRefused, message)
         })
     }
 }
@@ -63,8 +63,10 @@ fn failure(doing: &str, error: &kube::Error) -> TargetFailure {
         return TargetFailure::new(Reason::ClusterNotAllowed, message);
     }
     if is_not_found(error) {
-        let message = format!("failed to {doing}: Cluster API is not installed here");
-        return TargetFailure::new(Reason::ClusterFailed, message);
+        let message = format!(
+            "failed to {doing}: Cluster API is not installed here: ask the administrator for it"
+        );
+        return TargetFailure::new(Reason::ClusterRefused, message);
     }
     TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
 }

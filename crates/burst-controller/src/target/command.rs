@@ -3,8 +3,8 @@
 use flux_operator_api::burst::{CommandTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    BURST_LABEL, CommandJobs, Presence, TargetFailure, cluster_secret, command_presence, down_job,
-    object_name, up_job,
+    BURST_LABEL, CommandJobs, Deletion, Presence, TargetFailure, cluster_secret, command_presence,
+    down_job, object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -52,8 +52,15 @@ impl Command {
         }
     }
 
-    async fn delete_job(&self, name: &str, burst: &Burst) -> Result<(), TargetFailure> {
-        match self.jobs(burst).delete(name, &DeleteParams::background()).await {
+    async fn suspend(&self, job: &Job, burst: &Burst) -> Result<(), TargetFailure> {
+        let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
+        let patched =
+            self.jobs(burst).patch(&job.name_any(), &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|error| failure("suspend a Job", &error))
+    }
+
+    async fn delete_job(&self, job: &Job, burst: &Burst) -> Result<(), TargetFailure> {
+        match self.jobs(burst).delete(&job.name_any(), &DeleteParams::background()).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => Err(failure("delete a Job", &error)),
@@ -102,42 +109,43 @@ impl Maker for Command {
         burst: &'a Burst,
         nodes: i32,
     ) -> BoxFuture<'a, Result<(), TargetFailure>> {
-        async move { self.create(&up_job(burst, &self.target, nodes), burst).await }.boxed()
+        async move {
+            match self.existing(burst).await?.next_up(burst, &self.target, nodes) {
+                Some(job) => self.create(&job, burst).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
     }
 
     fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
             let jobs = self.existing(burst).await?;
-            if let Some(why) = jobs.down_failure() {
-                // It is tried again, later and later.
-                let name = jobs.down.as_ref().map(ResourceExt::name_any).unwrap_or_default();
-                self.delete_job(&name, burst).await?;
-                let message =
-                    format!("the cluster could not be deleted, which is tried again: {why}");
-                return Err(TargetFailure::new(Reason::TargetRefused, message));
-            }
-            let is_unmade = jobs.up.is_empty() && jobs.down.is_none();
-            if jobs.is_down() || is_unmade {
-                for job in &jobs.up {
-                    self.delete_job(&job.name_any(), burst).await?;
+            match jobs.next_deletion() {
+                Deletion::Wait => Ok(()),
+                Deletion::StopUp(running) => {
+                    for job in running {
+                        self.suspend(job, burst).await?;
+                    }
+                    Ok(())
                 }
-                self.delete_secret(burst).await?;
-                // Last: without it, `down` would be run again.
-                return match &jobs.down {
-                    Some(down) => self.delete_job(&down.name_any(), burst).await,
-                    None => Ok(()),
-                };
-            }
-            for job in jobs.unfinished_up() {
-                let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
-                let patched =
-                    self.jobs(burst).patch(&job.name_any(), &PatchParams::default(), &patch).await;
-                patched.map_err(|error| failure("suspend a Job", &error))?;
-            }
-            // Two programs at the same time could make again what the other deletes.
-            match jobs.is_up_stopped() {
-                true => self.create(&down_job(burst, &self.target), burst).await,
-                false => Ok(()),
+                Deletion::RunDown => self.create(&down_job(burst, &self.target), burst).await,
+                Deletion::RetryDown(down, why) => {
+                    self.delete_job(down, burst).await?;
+                    let message =
+                        format!("the cluster could not be deleted, which is tried again: {why}");
+                    Err(TargetFailure::new(Reason::TargetRefused, message))
+                }
+                Deletion::RemoveRecords => {
+                    for job in &jobs.up {
+                        self.delete_job(job, burst).await?;
+                    }
+                    self.delete_secret(burst).await?;
+                    match &jobs.down {
+                        Some(down) => self.delete_job(down, burst).await,
+                        None => Ok(()),
+                    }
+                }
             }
         }
         .boxed()

@@ -178,7 +178,9 @@ fn bring_up(
             return (Some(BurstStep::Create), Stage::Preparing);
         }
         // What is being deleted has the names that the next ones need.
-        Presence::ClusterComing(_) | Presence::Leaving => return (None, Stage::Preparing),
+        Presence::ClusterComing(_) | Presence::ClusterDown | Presence::Leaving => {
+            return (None, Stage::Preparing);
+        }
         Presence::Complete => {}
     }
     let nodes = burst.spec.nodes;

@@ -21,8 +21,8 @@ pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
-    CommandJobs, cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes,
-    cluster_secret, command_presence, down_job, up_job,
+    CommandJobs, Deletion, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
+    cluster_nodes, cluster_secret, command_presence, down_job, up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,

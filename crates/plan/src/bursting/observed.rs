@@ -52,8 +52,10 @@ pub enum Presence {
     Nothing,
     /// A Kubernetes cluster is being made for it; the text says how far that is.
     ClusterComing(String),
-    /// A Kubernetes cluster was made for it, and has no brokers yet.
+    /// A Kubernetes cluster was made for it, and has no brokers.
     ClusterReady,
+    /// Its cluster was deleted, or could not be: `delete` has to be called again.
+    ClusterDown,
     /// The Job of its brokers, which is created last, or its joiner.
     Complete,
     /// Something that is being deleted.
@@ -102,7 +104,7 @@ impl TargetFailure {
         matches!(
             self.reason,
             Reason::TargetRefused
-                | Reason::ClusterFailed
+                | Reason::ClusterRefused
                 | Reason::LenderNotReady
                 | Reason::NotExposed
         )

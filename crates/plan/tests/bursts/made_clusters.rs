@@ -1,11 +1,9 @@
 //! Clusters that are made for a Burst.
 
-use std::collections::BTreeSet;
-
 use flux_operator_api::burst::{ClusterApiTarget, CommandTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    CommandJobs, Presence, cluster_api_cluster, cluster_api_presence, cluster_nodes,
+    CommandJobs, Deletion, Presence, cluster_api_cluster, cluster_api_presence, cluster_nodes,
     cluster_secret, command_presence, down_job, object_name, up_job,
 };
 use k8s_openapi::api::batch::v1::Job;
@@ -65,7 +63,7 @@ fn applied(target: Value, template: Option<&str>) -> Result<Value, String> {
     let burst = burst(&json!({}));
     let cluster = cluster_api_cluster(&burst, &cluster_api(target), template, 2);
     let cluster = cluster.map_err(|failure| {
-        assert_eq!(failure.reason, Reason::ClusterFailed);
+        assert_eq!(failure.reason, Reason::ClusterRefused);
         failure.message
     })?;
     assert_eq!(cluster_nodes(&cluster), Some(2));
@@ -190,6 +188,7 @@ fn with_condition(mut job: Job, condition: Option<&str>, active: i32) -> Job {
         .map(|it| json!({ "type": it, "status": "True", "message": "it ended" }))
         .collect();
     let status = json!({ "active": active, "conditions": conditions });
+    job.spec.as_mut().unwrap().suspend = Some(condition == Some("Suspended"));
     job.status = Some(serde_json::from_value(status).unwrap());
     job
 }
@@ -229,19 +228,60 @@ fn a_program_is_done_when_it_has_finished_and_written_the_secret() {
 }
 
 #[test]
+fn nodes_that_a_program_could_not_add_do_not_end_the_burst() {
+    let burst = burst(&json!({}));
+    let grows = jobs(&burst, &[(Some("Complete"), 0), (Some("Failed"), 0)], None);
+    let (presence, failure) = command_presence(&burst, &grows, true);
+    assert_eq!(presence, Presence::ClusterReady);
+    assert!(failure.unwrap().contains("-up-2"));
+}
+
+/// It would choose which nodes to delete, and jobs may run on them.
+#[test]
+fn a_program_is_run_for_more_nodes_and_never_for_fewer() {
+    let burst = burst(&json!({}));
+    let made = jobs(&burst, &[(Some("Complete"), 0), (Some("Complete"), 0)], None);
+    let next = |nodes| made.next_up(&burst, &command(), nodes);
+    assert_eq!((next(1), next(2)), (None, None));
+    assert_eq!(next(3), Some(up_job(&burst, &command(), 3)));
+    let none = jobs(&burst, &[], None);
+    assert_eq!(none.next_up(&burst, &command(), 1), Some(up_job(&burst, &command(), 1)));
+}
+
+#[test]
 fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
     let burst = burst(&json!({}));
-    let running = jobs(&burst, &[(Some("Complete"), 0), (None, 1)], None);
-    let names: BTreeSet<String> = running.unfinished_up().map(ResourceExt::name_any).collect();
-    assert_eq!(names, BTreeSet::from([format!("{}-up-2", object_name(&burst))]));
-    assert!(!running.is_up_stopped());
-    assert!(!jobs(&burst, &[(Some("Suspended"), 1)], None).is_up_stopped());
-    assert!(jobs(&burst, &[(Some("Suspended"), 0), (Some("Failed"), 0)], None).is_up_stopped());
-    // Deleted, being deleted, and not deleted because that has failed.
-    let presence = |down| command_presence(&burst, &jobs(&burst, &[], Some(down)), false).0;
-    assert_eq!(presence(None), Presence::Leaving);
-    assert!(jobs(&burst, &[], Some(Some("Complete"))).is_down());
-    assert_eq!(presence(Some("Failed")), Presence::ClusterReady);
-    let failed = jobs(&burst, &[], Some(Some("Failed")));
-    assert_eq!(failed.down_failure().as_deref(), Some("it ended"));
+    let step = |up: &[(Option<&str>, i32)], down: Option<Option<&str>>| {
+        let jobs = jobs(&burst, up, down);
+        let short = |job: &Job| job.name_any().replace(&object_name(&burst), "");
+        let step = match jobs.next_deletion() {
+            Deletion::StopUp(jobs) => {
+                let names: Vec<String> = jobs.into_iter().map(short).collect();
+                format!("StopUp {}", names.join(" "))
+            }
+            Deletion::RetryDown(job, why) => format!("RetryDown {} {why}", short(job)),
+            other => format!("{other:?}"),
+        };
+        (step, command_presence(&burst, &jobs, true).0)
+    };
+    let ready = Presence::ClusterReady;
+    let complete = (Some("Complete"), 0);
+    let cases = [
+        (step(&[], None), ("RemoveRecords", Presence::Nothing)),
+        (step(&[complete, (None, 1)], None), ("StopUp -up-2", ready.clone())),
+        (step(&[complete, (Some("Suspended"), 1)], None), ("Wait", ready.clone())),
+        (step(&[complete, (Some("Suspended"), 0)], None), ("RunDown", ready.clone())),
+        (step(&[complete, (Some("Failed"), 0)], None), ("RunDown", ready)),
+        (step(&[complete], Some(None)), ("Wait", Presence::Leaving)),
+        (
+            step(&[complete], Some(Some("Failed"))),
+            ("RetryDown -down it ended", Presence::ClusterDown),
+        ),
+        (step(&[complete], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDown)),
+        // Killed before the last one was deleted.
+        (step(&[], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDown)),
+    ];
+    for ((step, presence), expected) in cases {
+        assert_eq!((step.as_str(), presence), expected);
+    }
 }

@@ -171,7 +171,7 @@ fn parse_template(
 }
 
 fn refused(why: &str) -> TargetFailure {
-    TargetFailure::new(Reason::ClusterFailed, format!("the Cluster cannot be made: {why}"))
+    TargetFailure::new(Reason::ClusterRefused, format!("the Cluster cannot be made: {why}"))
 }
 
 /// How far Cluster API is with a Cluster.

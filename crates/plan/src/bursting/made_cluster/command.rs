@@ -33,6 +33,22 @@ pub struct CommandJobs {
     pub down: Option<Job>,
 }
 
+/// The next step of deleting the cluster that a program has made.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deletion<'a> {
+    /// Suspend these Jobs, which could still make something.
+    StopUp(Vec<&'a Job>),
+    /// Wait until a program has ended: two at the same time could make again what the other deletes.
+    Wait,
+    /// Run the program that deletes it.
+    RunDown,
+    /// That program has failed, for this reason. Delete its Job, so that it is run again.
+    RetryDown(&'a Job, String),
+    /// Nothing is left: delete the Jobs that have made it, the Secret, and the Job that has deleted it.
+    /// That one last: without it, the program would be run again.
+    RemoveRecords,
+}
+
 impl CommandJobs {
     /// Sorts the Jobs of a Burst by their names; others are not of this kind.
     pub fn of(burst: &Burst, jobs: Vec<Job>) -> CommandJobs {
@@ -48,43 +64,48 @@ impl CommandJobs {
         sorted
     }
 
-    /// Whether a Job for this many nodes exists.
-    pub fn has_up(&self, burst: &Burst, nodes: i32) -> bool {
-        let name = format!("{}{nodes}", up_prefix(burst));
-        self.up.iter().any(|job| job.name_any() == name)
+    /// The Job that makes the cluster with this many nodes; `None` if one was made for as many. A
+    /// program never has fewer to make: only Flux knows on which nodes jobs run.
+    pub fn next_up(&self, burst: &Burst, target: &CommandTarget, nodes: i32) -> Option<Job> {
+        let prefix = up_prefix(burst);
+        let known =
+            self.up.iter().filter_map(|job| job.name_any().strip_prefix(&prefix)?.parse().ok());
+        let most: i32 = known.max().unwrap_or(0);
+        (nodes > most).then(|| up_job(burst, target, nodes))
     }
 
-    /// Those that make it and could still start a pod.
-    pub fn unfinished_up(&self) -> impl Iterator<Item = &Job> {
-        self.up.iter().filter(|job| {
-            let is_suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
-            !is_suspended && !is_complete(job) && job_failure(job).is_none()
-        })
-    }
-
-    /// Whether no pod that makes it runs, nor will.
-    pub fn is_up_stopped(&self) -> bool {
-        self.up.iter().all(|job| {
-            let status = job.status.clone().unwrap_or_default();
-            let has_pods = [status.active, status.terminating].iter().any(|it| it.unwrap_or(0) > 0);
-            let has_ended = ["Complete", "Failed", "Suspended"].iter().any(|it| is(job, it));
-            has_ended && !has_pods
-        })
-    }
-
-    /// Whether it has been deleted.
-    pub fn is_down(&self) -> bool {
-        self.down.as_ref().is_some_and(is_complete)
-    }
-
-    /// Why it could not be deleted, if it could not.
-    pub fn down_failure(&self) -> Option<String> {
-        self.down.as_ref().and_then(job_failure)
+    /// What to do next so that nothing is left.
+    pub fn next_deletion(&self) -> Deletion<'_> {
+        if let Some(down) = &self.down {
+            return match job_failure(down) {
+                Some(why) => Deletion::RetryDown(down, why),
+                None if is(down, "Complete") => Deletion::RemoveRecords,
+                None => Deletion::Wait,
+            };
+        }
+        if self.up.is_empty() {
+            return Deletion::RemoveRecords;
+        }
+        let running: Vec<&Job> = self.up.iter().filter(|job| may_start_pods(job)).collect();
+        match running.is_empty() {
+            false => Deletion::StopUp(running),
+            true if self.up.iter().all(has_ended) => Deletion::RunDown,
+            true => Deletion::Wait,
+        }
     }
 }
 
-fn is_complete(job: &Job) -> bool {
-    is(job, "Complete")
+/// Whether a Job could still start a pod.
+fn may_start_pods(job: &Job) -> bool {
+    let is_suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
+    !is_suspended && !is(job, "Complete") && job_failure(job).is_none()
+}
+
+/// Whether a Job has no pod, and starts none.
+fn has_ended(job: &Job) -> bool {
+    let status = job.status.clone().unwrap_or_default();
+    let has_pods = [status.active, status.terminating].iter().any(|it| it.unwrap_or(0) > 0);
+    ["Complete", "Failed", "Suspended"].iter().any(|it| is(job, it)) && !has_pods
 }
 
 /// Whether a Job has a condition.
@@ -159,34 +180,33 @@ fn environment(burst: &Burst, target: &CommandTarget, nodes: i32) -> Vec<EnvVar>
     users.chain(ours).collect()
 }
 
-/// How far the program is, and why its cluster will never come, if it will not. `has_secret`: it has
-/// written the kubeconfig.
+/// How far the program is, and why it has failed, if it has. `has_secret`: it has written the
+/// kubeconfig.
 pub fn command_presence(
     burst: &Burst,
     jobs: &CommandJobs,
     has_secret: bool,
 ) -> (Presence, Option<String>) {
-    if jobs.up.is_empty() && jobs.down.is_none() {
-        // A Secret alone is a leftover that is deleted in the end.
-        return (Presence::Nothing, None);
-    }
     if jobs.down.is_some() {
-        let presence = match jobs.is_down() || jobs.down_failure().is_some() {
-            // There is something to do about it.
-            true => Presence::ClusterReady,
-            false => Presence::Leaving,
+        let presence = match jobs.next_deletion() {
+            Deletion::Wait => Presence::Leaving,
+            _ => Presence::ClusterDown,
         };
         return (presence, None);
     }
-    let is_made = jobs.up.iter().any(is_complete);
-    if is_made && has_secret {
-        return (Presence::ClusterReady, None);
+    if jobs.up.is_empty() {
+        // A Secret alone is a leftover that is deleted in the end.
+        return (Presence::Nothing, None);
     }
     let namespace = burst.namespace().unwrap_or_default();
     let failed = jobs.up.iter().find_map(|job| {
         let why = job_failure(job)?;
         Some(format!("{why}; see kubectl logs -n {namespace} job/{}", job.name_any()))
     });
+    let is_made = jobs.up.iter().any(|job| is(job, "Complete"));
+    if is_made && has_secret {
+        return (Presence::ClusterReady, failed);
+    }
     let failed = failed.or_else(|| {
         is_made.then(|| {
             let secret = cluster_secret(burst);

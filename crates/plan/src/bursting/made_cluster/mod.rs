@@ -11,7 +11,7 @@ use kube::{Resource, ResourceExt};
 use super::names::{burst_annotations, burst_labels, object_name};
 
 pub use cluster_api::{cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes};
-pub use command::{CommandJobs, command_presence, down_job, up_job};
+pub use command::{CommandJobs, Deletion, command_presence, down_job, up_job};
 
 /// The name of the Secret with the kubeconfig of the cluster that is made for a Burst. Cluster API
 /// chooses it by the name of the Cluster.
