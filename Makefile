@@ -55,7 +55,7 @@ STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --target $(TRI
 
 .DEFAULT_GOAL := build
 .PHONY: build demo help test test-unit static test-k8s test-e2e testbed-build testbed-up testbed-down \
-	image install uninstall run apply job redo list log bench burst-day lint fmt manifests check-manifests fuzz clean
+	image image-gke install uninstall run apply job redo list log bench burst-day lint fmt manifests check-manifests fuzz clean
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,8 +109,9 @@ FILES = $(patsubst tests/$(1)/tests/%.rs,--test=%,$(wildcard tests/$(1)/tests/*.
 # Some tests run the program itself.
 test-k8s-here: build
 	$(CARGO) test --workspace --no-fail-fast $(call FILES,k8s) $(RECORD)
-# MiniClusters need images that only the testbed has.
+# MiniClusters need images that only the testbed has, and one test a program that the testbed does not run.
 test-e2e-here: build
+	$(if $(filter off,$(TESTBED)),,$(BIN)/testbed build --level $(LEVEL) --with cluster-api)
 	$(E2E_THREADS) $(CARGO) test --workspace --no-fail-fast $(E2E_FILES) $(if $(FLUX_ROOT),-- --include-ignored) $(RECORD)
 E2E_FILES = $(if $(filter off,$(TESTBED)),--test=smoke,$(call FILES,e2e))
 # These tests mostly wait for brokers: run more of them than there are cores.
@@ -138,6 +139,18 @@ image: build ## Write the operator's image, from scratch, to target/image/flux-o
 		--add $(PROGRAMS)/flux-operator-agent:/flux-operator-agent \
 		--entrypoint /flux-operator --user 65532:65532
 	@ls -l $(TARGET)/image/flux-operator.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
+
+# Google's API is asked with TLS, so the image has the certificate authorities of this machine.
+AUTHORITIES ?= /etc/ssl/certs/ca-certificates.crt
+image-gke: build ## Write the image of flux-operator-gke to target/image/flux-operator-gke.tar (GKE_IMAGE=, PROFILE=)
+	$(STATIC) --profile $(PROFILE) -p flux-operator-gke
+	@mkdir -p $(TARGET)/image
+	$(BIN)/testbed image build --tag $(or $(GKE_IMAGE),flux-operator-gke:dev) \
+		--output $(TARGET)/image/flux-operator-gke.tar \
+		--add $(PROGRAMS)/flux-operator-gke:/flux-operator-gke \
+		--add $(AUTHORITIES):/etc/ssl/certs/ca-certificates.crt \
+		--entrypoint /flux-operator-gke --user 65532:65532
+	@ls -l $(TARGET)/image/flux-operator-gke.tar | awk '{ printf "%s: %.1f MB\n", $$NF, $$5 / 1e6 }'
 
 .PHONY: image-there
 ifdef ON_TESTBED

@@ -68,6 +68,8 @@ pub struct Burst {
     pub joined_at: Option<u64>,
     /// Since when no job has run on its nodes, all of which are up.
     pub idle_since: Option<u64>,
+    /// No more jobs start on its nodes, and it is given back when none runs there.
+    pub is_draining: bool,
     /// Since when it has been given back: its nodes are not used any more.
     pub given_back_at: Option<u64>,
 }
@@ -127,6 +129,11 @@ pub enum Change {
     },
     /// Give a burst back. No job runs on its nodes.
     GiveBack {
+        /// Its id.
+        id: u64,
+    },
+    /// Give a burst back when the jobs on its nodes have finished.
+    Drain {
         /// Its id.
         id: u64,
     },
@@ -202,6 +209,7 @@ impl World {
                     joining_since: self.now,
                     joined_at: None,
                     idle_since: None,
+                    is_draining: false,
                     given_back_at: None,
                 };
                 self.bursts.insert(id, burst);
@@ -209,6 +217,12 @@ impl World {
             }
             Change::Resize { id, nodes } => self.resize(id, nodes),
             Change::GiveBack { id } => self.give_back(id),
+            Change::Drain { id } => {
+                if let Some(burst) = self.bursts.get_mut(&id) {
+                    burst.is_draining = true;
+                }
+                self.note_idle_bursts();
+            }
         }
     }
 
@@ -291,7 +305,8 @@ impl World {
     fn is_shared(&self, rank: u32) -> bool {
         let burst = self.nodes.get(&rank).and_then(|node| node.burst);
         let burst = burst.and_then(|burst| self.bursts.get(&burst));
-        self.is_online(rank) && burst.is_none_or(|burst| burst.only_for.is_none())
+        let admits_any = |burst: &Burst| burst.only_for.is_none() && !burst.is_draining;
+        self.is_online(rank) && burst.is_none_or(admits_any)
     }
 
     /// Records since when bursts are idle, and gives those back whose time is over.
@@ -311,7 +326,9 @@ impl World {
                 burst.idle_since.get_or_insert(now);
             }
             let until = burst.idle_since.zip(burst.idle_seconds);
-            if burst.given_back_at.is_none() && until.is_some_and(|(at, idle)| at + idle <= now) {
+            let is_idle = until.is_some_and(|(at, idle)| at + idle <= now);
+            let is_drained = burst.is_draining && !busy.contains(id);
+            if burst.given_back_at.is_none() && (is_idle || is_drained) {
                 over.push(*id);
             }
         }

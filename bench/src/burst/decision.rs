@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use flux_operator_api::view::{InstanceJob, InstanceJobs, JsonText, SlotRange};
+use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
 use flux_operator_api::{BurstPolicy, MiniCluster};
 use flux_operator_burst::{IdleRanks, Memory, PolicyState, Situation, decide};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::queue::thread_cpu_time;
 use crate::summary::Samples;
@@ -103,15 +103,15 @@ fn shown(nodes: u32, now: Timestamp) -> InstanceJobs {
 
 /// One of ten jobs is not for bursts, and one of four has a constraint.
 fn job(id: u64, nodes: u32, now: Timestamp) -> InstanceJob {
-    let mut attributes: BTreeMap<String, JsonText> = BTreeMap::from([
-        ("duration".into(), json!(3600).into()),
-        ("cwd".into(), json!("/work").into()),
+    let mut attributes: BTreeMap<String, Value> = BTreeMap::from([
+        ("duration".into(), json!(3600)),
+        ("cwd".into(), json!("/work")),
     ]);
     if !id.is_multiple_of(10) {
-        attributes.insert("burstable".into(), json!(1).into());
+        attributes.insert("burstable".into(), json!(1));
     }
     if id.is_multiple_of(4) {
-        attributes.insert("constraints".into(), json!({ "properties": ["spare"] }).into());
+        attributes.insert("constraints".into(), json!({ "properties": ["spare"] }));
     }
     let count = u32::try_from(id % 7).unwrap_or_default().min(nodes);
     InstanceJob {
@@ -120,7 +120,7 @@ fn job(id: u64, nodes: u32, now: Timestamp) -> InstanceJob {
         nodes: (count > 0).then_some(count),
         tasks: count.max(1),
         submitted: u64::try_from(now.as_second()).unwrap_or_default().saturating_sub(id),
-        attributes,
+        attributes: attributes.into(),
         ..InstanceJob::default()
     }
 }

@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Paths of fields whose type is Kubernetes' own; all other types are ours.
-    const KUBERNETES_TYPES: [&str; 11] = [
+    const KUBERNETES_TYPES: [&str; 13] = [
         "spec.selector",
         ".namespaceSelector",
         ".resources",
@@ -150,6 +150,8 @@ mod tests {
         ".hostAliases",
         ".resourceClaims",
         ".conditions",
+        ".env",
+        ".envFrom",
     ];
 
     #[test]

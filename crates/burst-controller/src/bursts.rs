@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, after_failure,
-    burst_events, decide_burst, field_manager, has_claim, must_ask_target, release, with_finished,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, WhileUnreadable,
+    after_failure, burst_events, decide_burst, field_manager, has_claim, must_ask_target, release,
+    while_unreadable, with_finished,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::jiff::Timestamp;
@@ -16,7 +17,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 
-use crate::errors::{chain, is_conflict, is_not_found};
+use crate::errors::{chain, is_conflict, is_not_found, is_refused};
 use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
@@ -76,8 +77,15 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let namespace = burst.namespace().unwrap_or_default();
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
     if context.stores.unreadable.contains::<MiniCluster>(&namespace, &burst.spec.cluster) {
-        // It exists, and may have jobs on the nodes: nothing is done until it can be read.
-        return Ok(AFTER_ERROR);
+        // It exists, and may have jobs on the nodes: it is not taken for deleted.
+        match while_unreadable(burst, now) {
+            WhileUnreadable::Wait => return Ok(AFTER_ERROR),
+            WhileUnreadable::DeleteSelf(why) => {
+                let step = BurstStep::DeleteSelf(why);
+                return make(context, burst, None, None, &step).await.map(|_| AFTER_STEP);
+            }
+            WhileUnreadable::GiveBack => {}
+        }
     }
     let cluster = context.stores.clusters.get(&reference);
     let pool = Pool { burst, cluster: cluster.as_deref() };
@@ -216,7 +224,13 @@ async fn make(
                 bursts.patch(&name, &PatchParams::default(), &Patch::Merge(&finalizers)).await;
             patched.map_err(write("add the finalizer of a Burst"))?;
         }
-        BurstStep::ClaimCluster(claim) => apply_to_cluster(context, burst, claim).await?,
+        BurstStep::ClaimCluster(claim) => match apply_to_cluster(context, burst, claim).await {
+            Err(ReconcileError::Write { source, .. }) if is_refused(&source) => {
+                let message = format!("the MiniCluster cannot be changed: {}", chain(&source));
+                return Ok(Err(TargetFailure::new(Reason::LenderNotReady, message)));
+            }
+            applied => applied?,
+        },
         BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => {}
         BurstStep::DeleteSelf(why) => {
             tracing::info!(burst = %ObjectRef::from_obj(burst), why, "a Burst is given back");

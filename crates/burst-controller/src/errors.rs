@@ -34,6 +34,11 @@ pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
     has_code(error, 403)
 }
 
+/// Whether the API server has refused a change, so that the same one is refused again.
+pub(crate) fn is_refused(error: &kube::Error) -> bool {
+    [400, 403, 422].iter().any(|code| has_code(error, *code))
+}
+
 fn has_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
@@ -56,6 +61,10 @@ pub(crate) fn target_failure(doing: &str, error: &kube::Error) -> TargetFailure 
         // and the user cannot.
         kube::Error::Api(status) if status.reason == NOT_A_STATUS => {
             format!("the server responded with HTTP {}, and not as an API server does", status.code)
+        }
+        // The parser quotes what it has read.
+        kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
+            "the server responded, and not as an API server does".to_owned()
         }
         error => chain(error),
     };
@@ -101,6 +110,10 @@ mod tests {
     #[test]
     fn what_a_server_says_that_is_no_api_server_is_not_shown() {
         let failure = failure(200, NOT_A_STATUS, "internal secrets");
+        assert!(!failure.message.contains("internal"), "{failure}");
+        let error = serde_json::from_str::<u8>("\"internal secrets\"").unwrap_err();
+        assert!(error.to_string().contains("internal"), "{error}");
+        let failure = target_failure("get the Job", &kube::Error::SerdeError(error));
         assert!(!failure.message.contains("internal"), "{failure}");
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Home {
     pub(crate) settings: Settings,
     /// The namespaces that an administrator has listed. Others are not served.
     pub(crate) served: BTreeSet<String>,
+    /// The image of the program that makes clusters of Google Kubernetes Engine, if there may be any.
+    pub(crate) gke_image: Option<String>,
 }
 
 impl Home {

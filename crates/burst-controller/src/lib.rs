@@ -15,12 +15,15 @@
 //! nor a broker should have: credentials of other clusters. They are read from Secrets of the policy's
 //! namespace when they are needed, and are in no log, Event, status or metric.
 
+mod applied;
 mod bursts;
 mod errors;
+mod fairness;
 mod feeds;
 mod home;
 mod metrics;
 mod policies;
+mod policy_statuses;
 mod run;
 mod schedule;
 mod stores;

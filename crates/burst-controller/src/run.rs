@@ -44,6 +44,8 @@ pub struct Options {
     pub token: Token,
     /// How brokers elsewhere are rendered.
     pub settings: Settings,
+    /// The image of the program that makes clusters of Google Kubernetes Engine. Unset: none are made.
+    pub gke_image: Option<String>,
 }
 
 /// A token of this Kubernetes cluster.
@@ -135,7 +137,12 @@ fn start(client: Client, operator: Client, probes: TcpListener, options: Options
         watch(&client, options.namespace.as_deref(), changes.clone());
     let recorder = Recorder::new(client.clone(), Reporter::from("flux-operator-burst"));
     let context = Context {
-        home: Home { client, settings: options.settings, served: options.served },
+        home: Home {
+            client,
+            settings: options.settings,
+            served: options.served,
+            gke_image: options.gke_image,
+        },
         stores: stores.clone(),
         feeds: Feeds::new(operator, changes),
         clients: Arc::new(Clients::default()),

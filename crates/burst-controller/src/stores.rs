@@ -1,6 +1,6 @@
 //! What is watched: policies, Bursts and MiniClusters, kept as they are in the API server.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,7 +67,8 @@ pub(crate) fn watch(
     let of_policies = {
         let changes = changes.clone();
         let events = events::<BurstPolicy>(client, namespace, &policies, &unreadable);
-        keep(events, policy_writer, move |_| send(&changes, Change::Policy), policies.clone())
+        let changed = move |_: &BurstPolicy| send(&changes, Change::Policy);
+        keep(events, policy_writer, changed, policies.clone(), unreadable.clone())
     };
     let of_bursts = {
         let changes = changes.clone();
@@ -77,6 +78,7 @@ pub(crate) fn watch(
             burst_writer,
             move |it| send(&changes, Change::Burst(ObjectRef::from_obj(it))),
             bursts.clone(),
+            unreadable.clone(),
         )
     };
     let events = events::<MiniCluster>(client, namespace, &clusters, &unreadable);
@@ -85,6 +87,7 @@ pub(crate) fn watch(
         cluster_writer,
         move |it| send(&changes, Change::Cluster(ObjectRef::from_obj(it))),
         clusters.clone(),
+        unreadable.clone(),
     );
     Watches {
         stores: Stores { policies, bursts, clusters, unreadable },
@@ -110,7 +113,18 @@ where
         None => Api::all(client.clone()),
     };
     let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
-    let (store, unreadable) = (store.clone(), unreadable.clone());
+    only_readable(events, store.clone(), unreadable.clone())
+}
+
+/// The events about objects that can be read.
+fn only_readable<K>(
+    events: impl Stream<Item = watcher::Result<watcher::Event<DeserializeGuard<K>>>>,
+    store: Store<K>,
+    unreadable: Unreadable,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
     events.filter_map(move |event| {
         let event = match event {
             Ok(event) => readable(event, &store, &unreadable).map(Ok),
@@ -130,56 +144,106 @@ where
     K: Resource<DynamicType = ()> + Clone + 'static,
 {
     // The object, or the one that is stored instead of one that cannot be read.
-    let read = |object: DeserializeGuard<K>, exists: bool| {
+    let read = |object: DeserializeGuard<K>| {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        let key = Unreadable::key::<K>(&namespace, &name);
         let reference = ObjectRef::<K>::new(&name).within(&namespace);
-        unreadable.set(key, exists && object.0.is_err());
         object.0.map_err(|error| {
             let kind = K::kind(&());
             tracing::warn!(%kind, object = %reference, error = error.error, "an object cannot be read");
-            store.get(&reference)
+            reference
         })
     };
-    let gone = |stored: Option<Arc<K>>| stored.map(|it| watcher::Event::Delete((*it).clone()));
+    let gone = |reference: &ObjectRef<K>| {
+        store.get(reference).map(|it| watcher::Event::Delete((*it).clone()))
+    };
     match event {
-        watcher::Event::Apply(object) => {
-            read(object, true).map_or_else(gone, |it| Some(watcher::Event::Apply(it)))
+        watcher::Event::Apply(object) => match read(object) {
+            Ok(object) => Some(watcher::Event::Apply(object)),
+            Err(reference) => {
+                unreadable.insert(&reference);
+                gone(&reference)
+            }
+        },
+        watcher::Event::Delete(object) => match read(object) {
+            Ok(object) => Some(watcher::Event::Delete(object)),
+            Err(reference) => {
+                unreadable.remove(&reference);
+                gone(&reference)
+            }
+        },
+        watcher::Event::InitApply(object) => match read(object) {
+            Ok(object) => Some(watcher::Event::InitApply(object)),
+            Err(reference) => {
+                unreadable.insert_listed(&reference);
+                None
+            }
+        },
+        watcher::Event::Init => {
+            unreadable.begin_list::<K>();
+            Some(watcher::Event::Init)
         }
-        watcher::Event::Delete(object) => {
-            read(object, false).map_or_else(gone, |it| Some(watcher::Event::Delete(it)))
-        }
-        watcher::Event::InitApply(object) => read(object, true).ok().map(watcher::Event::InitApply),
-        watcher::Event::Init => Some(watcher::Event::Init),
         watcher::Event::InitDone => Some(watcher::Event::InitDone),
     }
 }
 
-/// Objects that exist and cannot be read, by kind, namespace and name. They must not be taken for deleted.
+/// Objects that exist and cannot be read. They must not be taken for deleted: one is added before the
+/// store loses it, and removed after the store shows it, or after a list without it.
 #[derive(Clone, Default)]
-pub(crate) struct Unreadable(Arc<Mutex<HashSet<String>>>);
+pub(crate) struct Unreadable(Arc<Mutex<HashMap<String, UnreadableOfKind>>>);
+
+/// Those of one kind, by namespace and name.
+#[derive(Default)]
+struct UnreadableOfKind {
+    known: HashSet<(String, String)>,
+    /// Those of the list that is being received.
+    listed: HashSet<(String, String)>,
+}
 
 impl Unreadable {
-    fn key<K: Resource<DynamicType = ()>>(namespace: &str, name: &str) -> String {
-        format!("{} {namespace}/{name}", K::kind(&()))
-    }
-
     /// Whether there is such an object.
     pub(crate) fn contains<K: Resource<DynamicType = ()>>(
         &self,
         namespace: &str,
         name: &str,
     ) -> bool {
-        lock(&self.0).contains(&Unreadable::key::<K>(namespace, name))
+        let key = (namespace.to_owned(), name.to_owned());
+        self.with::<K, _>(|objects| objects.known.contains(&key))
     }
 
-    fn set(&self, key: String, is_unreadable: bool) {
-        let mut keys = lock(&self.0);
-        match is_unreadable {
-            true => keys.insert(key),
-            false => keys.remove(&key),
-        };
+    fn insert<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
+        self.with::<K, _>(|objects| objects.known.insert(key(object)));
     }
+
+    fn insert_listed<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
+        self.with::<K, _>(|objects| {
+            objects.known.insert(key(object));
+            objects.listed.insert(key(object));
+        });
+    }
+
+    fn remove<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
+        self.with::<K, _>(|objects| objects.known.remove(&key(object)));
+    }
+
+    fn begin_list<K: Resource<DynamicType = ()>>(&self) {
+        self.with::<K, _>(|objects| objects.listed.clear());
+    }
+
+    /// The list is complete, and the store shows it.
+    fn end_list<K: Resource<DynamicType = ()>>(&self) {
+        self.with::<K, _>(|objects| objects.known = std::mem::take(&mut objects.listed));
+    }
+
+    fn with<K: Resource<DynamicType = ()>, T>(
+        &self,
+        act: impl FnOnce(&mut UnreadableOfKind) -> T,
+    ) -> T {
+        act(lock(&self.0).entry(K::kind(&()).into_owned()).or_default())
+    }
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &ObjectRef<K>) -> (String, String) {
+    (object.namespace.clone().unwrap_or_default(), object.name.clone())
 }
 
 /// Keeps a store current, and reports every object that has changed or was deleted.
@@ -188,6 +252,7 @@ async fn keep<K>(
     writer: reflector::store::Writer<K>,
     changed: impl Fn(&K),
     store: Store<K>,
+    unreadable: Unreadable,
 ) where
     K: Resource<DynamicType = ()> + Clone + 'static,
     K::DynamicType: Eq + Hash + Clone,
@@ -196,9 +261,16 @@ async fn keep<K>(
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) => changed(&object),
+            Ok(watcher::Event::Apply(object)) => {
+                unreadable.remove(&ObjectRef::from_obj(&object));
+                changed(&object);
+            }
+            Ok(watcher::Event::Delete(object)) => changed(&object),
             // The store shows a list once it is complete.
-            Ok(watcher::Event::InitDone) => store.state().iter().for_each(|it| changed(it)),
+            Ok(watcher::Event::InitDone) => {
+                unreadable.end_list::<K>();
+                store.state().iter().for_each(|it| changed(it));
+            }
             Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
             Err(error) => {
                 let kind = K::kind(&());
@@ -211,6 +283,8 @@ async fn keep<K>(
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
     use serde_json::json;
 
     use super::*;
@@ -223,21 +297,89 @@ mod tests {
         serde_json::from_value(burst).unwrap()
     }
 
+    /// What is known after events, one after the other.
+    struct Watched {
+        store: Store<Burst>,
+        unreadable: Unreadable,
+        events: futures::channel::mpsc::UnboundedSender<Watch>,
+        kept: BoxFuture<'static, ()>,
+    }
+
+    type Watch = watcher::Result<watcher::Event<DeserializeGuard<Burst>>>;
+
+    impl Watched {
+        fn new() -> Watched {
+            let (store, writer) = reflector::store::<Burst>();
+            let unreadable = Unreadable::default();
+            let (events, received) = futures::channel::mpsc::unbounded();
+            let readable = only_readable(received, store.clone(), unreadable.clone());
+            let kept = keep(readable, writer, |_| {}, store.clone(), unreadable.clone());
+            Watched { store, unreadable, events, kept: kept.boxed() }
+        }
+
+        /// Whether the burst `b` is stored, and whether it is known as unreadable, after an event.
+        fn after(&mut self, event: watcher::Event<DeserializeGuard<Burst>>) -> (bool, bool) {
+            self.events.unbounded_send(Ok(event)).unwrap();
+            assert!((&mut self.kept).now_or_never().is_none());
+            let is_stored = self.store.get(&ObjectRef::new("b").within("ns")).is_some();
+            (is_stored, self.unreadable.contains::<Burst>("ns", "b"))
+        }
+    }
+
+    const STORED: (bool, bool) = (true, false);
+    const UNREADABLE: (bool, bool) = (false, true);
+    const NEITHER: (bool, bool) = (false, false);
+
+    fn good() -> DeserializeGuard<Burst> {
+        object("b", json!(1))
+    }
+
+    fn bad() -> DeserializeGuard<Burst> {
+        object("b", json!("many"))
+    }
+
     #[test]
     fn an_object_that_cannot_be_read_is_neither_kept_nor_taken_for_deleted() {
-        let (store, mut writer) = reflector::store::<Burst>();
-        let unreadable = Unreadable::default();
-        let see = |event| readable(event, &store, &unreadable);
-        let Some(good) = see(watcher::Event::Apply(object("b", json!(1)))) else { panic!() };
-        writer.apply_watcher_event(&good);
-        let bad = see(watcher::Event::Apply(object("b", json!("many"))));
-        assert!(matches!(bad, Some(watcher::Event::Delete(_))), "the old one is not used any more");
-        assert!(unreadable.contains::<Burst>("ns", "b"));
-        assert!(see(watcher::Event::InitApply(object("c", json!("many")))).is_none());
-        assert!(unreadable.contains::<Burst>("ns", "c"));
-        assert!(see(watcher::Event::Apply(object("c", json!(2)))).is_some());
-        assert!(!unreadable.contains::<Burst>("ns", "c"));
-        see(watcher::Event::Delete(object("b", json!("many"))));
-        assert!(!unreadable.contains::<Burst>("ns", "b"));
+        use watcher::Event::{Apply, Delete, Init, InitDone};
+        let mut watched = Watched::new();
+        watched.after(Init);
+        watched.after(InitDone);
+        assert_eq!(watched.after(Apply(good())), STORED);
+        assert_eq!(watched.after(Apply(bad())), UNREADABLE, "the old one is not used any more");
+        assert_eq!(watched.after(Apply(good())), STORED);
+        assert_eq!(watched.after(Apply(bad())), UNREADABLE);
+        assert_eq!(watched.after(Delete(bad())), NEITHER);
+    }
+
+    /// Between the list and its end, a Burst of it would be given back as one without MiniCluster.
+    #[test]
+    fn while_a_list_is_received_no_object_of_it_is_taken_for_deleted() {
+        use watcher::Event::{Init, InitApply, InitDone};
+        let mut watched = Watched::new();
+        for (object, after_it, at_the_end) in [
+            (bad(), UNREADABLE, UNREADABLE),
+            (good(), UNREADABLE, STORED),
+            (bad(), (true, true), UNREADABLE),
+        ] {
+            watched.after(Init);
+            assert_eq!(watched.after(InitApply(object)), after_it);
+            assert_eq!(watched.after(InitDone), at_the_end);
+        }
+    }
+
+    #[test]
+    fn an_object_that_was_deleted_while_the_watch_was_down_is_not_unreadable() {
+        use watcher::Event::{Apply, Init, InitApply, InitDone};
+        let mut watched = Watched::new();
+        watched.after(Init);
+        assert_eq!(watched.after(InitApply(bad())), UNREADABLE);
+        assert_eq!(watched.after(InitDone), UNREADABLE);
+        // A list that is interrupted changes nothing.
+        assert_eq!(watched.after(Init), UNREADABLE);
+        assert_eq!(watched.after(Init), UNREADABLE);
+        assert_eq!(watched.after(InitApply(object("other", json!("many")))), UNREADABLE);
+        assert_eq!(watched.after(InitDone), NEITHER);
+        assert!(watched.unreadable.contains::<Burst>("ns", "other"));
+        assert_eq!(watched.after(Apply(bad())), UNREADABLE);
     }
 }

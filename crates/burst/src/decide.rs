@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use flux_operator_api::burst::BurstTarget;
-use flux_operator_api::view::JsonText;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::answer::{Refusal, Why};
@@ -34,7 +33,7 @@ pub fn decide(
     let constraints = Constraints::parse(jobs);
     let failed = failed_targets(memory, pools, now);
     let requests = Requests::new(instance, policies, pools, &failed, now);
-    let actions = give_back(instance, policies, &requests.budgets, pools);
+    let actions = give_back(policies, &requests.budgets, pools);
     let given_back: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
             Action::GiveBack { burst, .. } => Some(burst.as_str()),
@@ -349,7 +348,7 @@ impl Constraints {
     fn parse(jobs: &[Job]) -> Constraints {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut parsed = Vec::new();
-        let texts = jobs.iter().map(|job| job.attributes.get("constraints").map(JsonText::as_str));
+        let texts = jobs.iter().map(|job| job.attributes.get("constraints"));
         let of_jobs = texts
             .map(|text| {
                 let text = text?;

@@ -41,7 +41,8 @@ pub enum Action {
         /// How many nodes to request.
         nodes: i32,
     },
-    /// Give a Burst back, although its idle time is not over. No job runs on its nodes.
+    /// Give a Burst back, although its idle time is not over: no more jobs start on its nodes, and those
+    /// that run there finish.
     GiveBack {
         /// The Burst's name.
         burst: String,

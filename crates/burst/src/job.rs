@@ -1,8 +1,6 @@
 //! A pending job.
 
-use std::collections::BTreeMap;
-
-use flux_operator_api::view::JsonText;
+use flux_operator_api::view::Attributes;
 use k8s_openapi::jiff::Timestamp;
 
 /// A pending job.
@@ -25,7 +23,7 @@ pub struct Job {
     /// Its queue; empty if Flux has no named queues.
     pub queue: String,
     /// Its attributes below `attributes.system`, such as `burstable` and `constraints`.
-    pub attributes: BTreeMap<String, JsonText>,
+    pub attributes: Attributes,
     /// When the scheduler expects it to start, if it says so.
     pub estimate: Option<Timestamp>,
     /// Whether it is held: its urgency is 0, and it does not start whatever is free.

@@ -17,7 +17,7 @@ pub(crate) fn select<'a>(
 ) -> Result<(), Refusal<'a>> {
     let selection = &policy.spec.jobs;
     if let Some(attribute) = selection.attribute()
-        && !job.attributes.contains_key(attribute)
+        && !job.attributes.contains(attribute)
     {
         return Err(Refusal { why: Why::NotSelected { attribute }, until: None });
     }

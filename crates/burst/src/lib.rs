@@ -24,6 +24,7 @@ mod pool;
 mod request;
 mod shrink;
 mod situation;
+mod summary;
 mod supply;
 #[cfg(test)]
 mod testing;
@@ -36,3 +37,4 @@ pub use instance::{Instance, Node, PoolMember};
 pub use job::Job;
 pub use pool::{PolicyState, Pool, PoolState, Used, is_burst_of};
 pub use situation::{IdleRanks, Situation};
+pub use summary::Summary;

@@ -1,6 +1,6 @@
 //! Bursts that become smaller, or are given back before their idle time is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -9,25 +9,19 @@ use crate::supply::PoolPlan;
 use crate::time::seconds_after;
 use crate::{Action, Instance, Node, PolicyState, Pool, PoolState};
 
-/// Bursts of policies at a limit of the day that no job runs on.
+/// Bursts of policies at a limit of the day. Those on which jobs run are among them: in a busy queue
+/// there is always one, and the next would start there.
 pub(crate) fn give_back(
-    instance: &Instance,
     policies: &[PolicyState],
     budgets: &[Budget],
     pools: &[Pool],
 ) -> Vec<Action> {
-    if budgets.iter().all(|budget| budget.exhausted.is_none()) {
-        return Vec::new();
-    }
-    let busy = instance.nodes.iter().filter(|node| !node.is_free);
-    let busy: BTreeSet<&str> =
-        busy.filter_map(|node| node.member.as_ref()).map(|it| it.burst.as_str()).collect();
     let mut actions = Vec::new();
     for pool in pools {
         let policy = policies.iter().position(|it| Some(&it.name) == pool.policy.as_ref());
         let exhausted = policy.and_then(|policy| budgets[policy].exhausted);
         let Some(why) = exhausted else { continue };
-        if pool.state != PoolState::GivingBack && !busy.contains(pool.name.as_str()) {
+        if pool.state != PoolState::GivingBack {
             actions.push(Action::GiveBack { burst: pool.name.clone(), why });
         }
     }

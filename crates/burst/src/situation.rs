@@ -181,7 +181,8 @@ fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember
 fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
     let status = burst.status.clone().unwrap_or_default();
     let retry_at = status.retry_at.parse::<Timestamp>().ok();
-    let state = match (burst.metadata.deletion_timestamp.is_some(), retry_at) {
+    let is_leaving = burst.metadata.deletion_timestamp.is_some() || burst.spec.drain;
+    let state = match (is_leaving, retry_at) {
         (true, _) => PoolState::GivingBack,
         (false, Some(until)) if status.online == 0 => PoolState::Failed { until },
         (false, _) if is_stuck(burst, &status, now) => PoolState::Stuck,

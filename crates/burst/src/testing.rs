@@ -25,7 +25,7 @@ pub(crate) fn job(id: u64) -> Job {
         submitted: at(0),
         user: 1000,
         queue: String::new(),
-        attributes: BTreeMap::from([("burstable".into(), json!(1).into())]),
+        attributes: BTreeMap::from([("burstable".into(), json!(1))]).into(),
         estimate: None,
         is_held: false,
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::BurstPolicySpec;
 use flux_operator_api::burst::{BurstLimits, BurstTarget, BurstWhen, JobSelection, Scaling};
+use flux_operator_api::view::Attributes;
 use flux_operator_burst::{
     Action, AnswerReason, Decision, Instance, Job, Memory, Node, PolicyState, Pool, PoolMember,
     PoolState, Used, decide,
@@ -115,12 +116,12 @@ fn job() -> impl Strategy<Value = Job> {
     (size, other, constraint()).prop_map(|(size, other, constraint)| {
         let (nodes, tasks, cores, gpus) = size;
         let (is_burstable, estimate, held, submitted) = other;
-        let mut attributes = BTreeMap::new();
+        let mut attributes: BTreeMap<String, Value> = BTreeMap::new();
         if is_burstable {
-            attributes.insert("burstable".into(), json!(1).into());
+            attributes.insert("burstable".into(), json!(1));
         }
         if let Some(constraint) = constraint {
-            attributes.insert("constraints".into(), constraint.into());
+            attributes.insert("constraints".into(), constraint);
         }
         let estimate = estimate.map(at);
         let submitted = at(submitted);
@@ -133,7 +134,7 @@ fn job() -> impl Strategy<Value = Job> {
             submitted,
             user: i64::from(held % 3),
             queue: String::new(),
-            attributes,
+            attributes: attributes.into(),
             estimate,
             is_held: held == 0,
         }
@@ -407,7 +408,7 @@ proptest! {
             submitted: at(0),
             user: 0,
             queue: String::new(),
-            attributes: BTreeMap::new(),
+            attributes: Attributes::default(),
             estimate: None,
             is_held: false,
         };

@@ -40,6 +40,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "FLUX_OPERATOR_IMAGE", default_value = image::BUILT_IN)]
     agent_image: Option<String>,
 
+    /// Image of the program that makes clusters of Google Kubernetes Engine. Unset: none are made.
+    #[arg(long, value_name = "IMAGE")]
+    gke_image: Option<String>,
+
     /// DNS domain of Kubernetes clusters.
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
@@ -67,6 +71,7 @@ impl Arguments {
             served: self.serve.iter().cloned().collect(),
             operator_url: self.operator_url.clone(),
             token: Token::File(self.token_file.clone()),
+            gke_image: self.gke_image.clone(),
             settings: Settings {
                 agent_image: image::require_image(self.agent_image.as_deref(), "--agent-image")?,
                 cluster_domain: self.cluster_domain.clone(),

@@ -50,6 +50,12 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "burst_namespace")]
     burst_commands: bool,
 
+    /// Image of the program flux-operator-gke, with which the burst controller has clusters of Google
+    /// Kubernetes Engine made for targets of the kind gke. It runs as Jobs in the namespaces that are
+    /// served, with any ServiceAccount of the namespace.
+    #[arg(long, value_name = "IMAGE", requires = "burst_namespace")]
+    burst_gke: Option<String>,
+
     /// Number of replicas. One is the leader, the others are on standby.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     replicas: u16,
@@ -97,6 +103,7 @@ impl Arguments {
                 cluster_api: self.burst_cluster_api,
                 commands: self.burst_commands,
             },
+            gke_image: self.burst_gke.clone(),
         })
     }
 }

@@ -6,13 +6,23 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use tokio::net::TcpListener;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::connection;
 
 /// Writes the log to standard error.
 pub(crate) fn start_log() {
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).init();
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    tracing_subscriber::registry().with(log_filter()).with(log).init();
+}
+
+/// What is logged. The client library warns of a response that it cannot parse with the whole text, which
+/// may be a Secret.
+fn log_filter() -> Targets {
+    Targets::new().with_default(LevelFilter::INFO).with_target("kube_client", LevelFilter::ERROR)
 }
 
 /// Runs a program to its end.
@@ -47,4 +57,20 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
         listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
     }
     listener.with_context(|| format!("failed to listen on {address}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn what_the_client_library_cannot_parse_is_not_logged() {
+        let filter = log_filter();
+        assert!(!filter.would_enable("kube_client::client", &Level::WARN));
+        assert!(filter.would_enable("kube_client::client", &Level::ERROR));
+        assert!(filter.would_enable("flux_operator_burst_controller::bursts", &Level::INFO));
+        assert!(!filter.would_enable("flux_operator_burst_controller::bursts", &Level::DEBUG));
+    }
 }

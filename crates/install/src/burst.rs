@@ -35,6 +35,7 @@ fn burst_deployment(settings: &InstallSettings) -> Deployment {
     ];
     let served = settings.burst_namespaces.iter();
     arguments.extend(served.map(|namespace| format!("--serve={namespace}")));
+    arguments.extend(settings.gke_image.iter().map(|image| format!("--gke-image={image}")));
     if let Some(watched) = &settings.watched_namespace {
         arguments.push(format!("--namespace={watched}"));
     }

@@ -62,6 +62,9 @@ pub struct InstallSettings {
     pub burst_namespaces: Vec<String>,
     /// In which ways it may have Kubernetes clusters made in these namespaces.
     pub burst_clusters: BurstClusters,
+    /// The image of the program with which it has clusters of Google Kubernetes Engine made. Unset: none
+    /// are made.
+    pub gke_image: Option<String>,
 }
 
 /// In which ways the burst controller may have Kubernetes clusters made, besides using those that exist.

@@ -78,7 +78,7 @@ pub(crate) fn burst_roles(settings: &InstallSettings) -> Vec<Value> {
         // Another installation may serve the same namespace.
         let name = settings.cluster_scoped_name("burst-controller");
         let mut rules = burst_rules();
-        rules.extend(cluster_rules(settings.burst_clusters));
+        rules.extend(cluster_rules(settings));
         objects.extend(namespaced_role_of(settings, BURST_CONTROLLER, namespace, &name, rules));
     }
     objects
@@ -105,20 +105,22 @@ fn burst_rules() -> Vec<PolicyRule> {
 }
 
 /// What the burst controller needs to have Kubernetes clusters made.
-fn cluster_rules(clusters: BurstClusters) -> Vec<PolicyRule> {
+fn cluster_rules(settings: &InstallSettings) -> Vec<PolicyRule> {
+    let BurstClusters { cluster_api: has_cluster_api, commands } = settings.burst_clusters;
+    let has_programs = commands || settings.gke_image.is_some();
     let cluster_api = [
         rule("cluster.x-k8s.io", &["clusters"], &["create", "get", "patch", "delete"]),
         // Templates of Clusters.
         rule("", &["configmaps"], &["get"]),
     ];
-    let commands = [
+    let programs = [
         // A Job that makes a cluster is suspended before another one deletes the cluster.
         rule("batch", &["jobs"], &["create", "list", "patch", "delete"]),
         // The kubeconfig that the program has written.
         rule("", &["secrets"], &["delete"]),
     ];
-    let cluster_api = cluster_api.into_iter().filter(|_| clusters.cluster_api);
-    cluster_api.chain(commands.into_iter().filter(|_| clusters.commands)).collect()
+    let cluster_api = cluster_api.into_iter().filter(|_| has_cluster_api);
+    cluster_api.chain(programs.into_iter().filter(|_| has_programs)).collect()
 }
 
 /// What managing MiniClusters requires, in every namespace that has some.

@@ -16,6 +16,7 @@ fn settings(watched: Option<&str>) -> InstallSettings {
         gateway: true,
         burst_namespaces: vec!["bursts".into()],
         burst_clusters: BurstClusters::default(),
+        gke_image: None,
     }
 }
 
@@ -70,6 +71,33 @@ fn b36_the_burst_controller_reads_secrets_only_where_it_is_listed() {
     let mut of_secrets =
         rules.iter().filter(|rule| strings(rule, "resources").contains(&"secrets".into()));
     assert_eq!(strings(of_secrets.next().expect("a rule for Secrets"), "verbs"), ["get"]);
+}
+
+/// Jobs can use every ServiceAccount of a namespace, so the controller creates some only if an
+/// administrator allows programs of one kind.
+#[test]
+fn b36_programs_that_make_clusters_are_run_only_if_they_are_allowed() {
+    let jobs = |settings: &InstallSettings| -> Vec<Vec<String>> {
+        let rules = rules(&burst_objects(settings));
+        let of_jobs = rules.iter().filter(|it| strings(it, "resources").contains(&"jobs".into()));
+        of_jobs.map(|rule| strings(rule, "verbs")).collect()
+    };
+    let none = settings(None);
+    assert_eq!(jobs(&none), [["get"]]);
+    let users = BurstClusters { commands: true, ..BurstClusters::default() };
+    let users = InstallSettings { burst_clusters: users, ..none.clone() };
+    let image = "registry.example.com/flux-operator-gke:1";
+    let gke = InstallSettings { gke_image: Some(image.into()), ..none.clone() };
+    for settings in [&users, &gke] {
+        assert_eq!(jobs(settings)[1], ["create", "list", "patch", "delete"]);
+    }
+    let arguments = |settings: &InstallSettings| -> String {
+        let objects = burst_objects(settings);
+        let deployment = kinds(&objects, "Deployment").next().expect("a Deployment");
+        deployment["spec"]["template"]["spec"]["containers"][0]["args"].to_string()
+    };
+    assert!(arguments(&gke).contains(&format!("--gke-image={image}")));
+    assert!(!arguments(&users).contains("--gke-image"));
 }
 
 #[test]

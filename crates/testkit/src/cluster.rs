@@ -76,8 +76,16 @@ pub fn testbed() -> Result<Testbed> {
 
 /// Installs our CRDs and waits until the API server serves them.
 pub async fn install_crds(client: &Client) -> Result<()> {
+    install(client, flux_operator_api::crd::all()).await
+}
+
+/// Installs CRDs and waits until the API server serves them.
+pub async fn install(
+    client: &Client,
+    wanted: impl IntoIterator<Item = CustomResourceDefinition>,
+) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in flux_operator_api::crd::all() {
+    for crd in wanted {
         let name = crd.name_any();
         crds.patch(&name, &PatchParams::apply("flux-operator-tests").force(), &Patch::Apply(&crd))
             .await

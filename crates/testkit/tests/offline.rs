@@ -99,7 +99,13 @@ fn the_examples_of_bursts_have_every_field() {
         (
             "burst",
             crd::burst(),
-            vec!["target.cluster", "target.clusterAPI", "target.command", "target.mock"],
+            vec![
+                "target.cluster",
+                "target.clusterAPI",
+                "target.command",
+                "target.gke",
+                "target.mock",
+            ],
         ),
     ];
     for (name, crd, expected) in cases {
@@ -143,8 +149,10 @@ fn the_guide_to_bursts_shows_every_field_as_the_examples_do() {
         assert!(guide.contains(manifest), "the guide does not show {name}.yaml as it is");
     }
     let clouds = std::fs::read_to_string(format!("{root}/docs/guide/burst-clouds.md")).unwrap();
-    let text = std::fs::read_to_string(format!("{root}/examples/burst/cluster-api.yaml")).unwrap();
-    assert!(clouds.contains(&text[text.find("apiVersion").unwrap()..]), "cluster-api.yaml");
+    for name in ["cluster-api", "gke"] {
+        let text = std::fs::read_to_string(format!("{root}/examples/burst/{name}.yaml")).unwrap();
+        assert!(clouds.contains(&text[text.find("apiVersion").unwrap()..]), "{name}.yaml");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! sockets, and it stays small because the agent must be small.
 
 mod boot;
+mod gke;
 mod join;
 mod lead;
 pub mod names;
@@ -21,6 +22,7 @@ pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, HostGroup, JoinPlan, Logging, Program,
     RemoteLead, ReportTarget, Resources, Sidecar,
 };
+pub use gke::{GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings};
 pub use join::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal, JoinRequest};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{

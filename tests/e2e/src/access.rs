@@ -27,6 +27,7 @@ pub fn settings(namespace: &str) -> InstallSettings {
         gateway: false,
         burst_namespaces: Vec::new(),
         burst_clusters: BurstClusters::default(),
+        gke_image: None,
     }
 }
 

@@ -67,6 +67,7 @@ impl TestNamespace {
             watched_namespace: Some(self.namespace.clone()),
             burst_namespaces: vec![self.namespace.clone()],
             burst_clusters: self.burst_clusters,
+            gke_image: self.gke_image.map(str::to_owned),
             ..settings(&self.namespace)
         };
         let mut objects = burst_objects(&settings);
@@ -114,6 +115,7 @@ impl TestNamespace {
             served: BTreeSet::from([self.namespace.clone()]),
             operator_url: self.report_url()?,
             token: Token::Text(token),
+            gke_image: self.gke_image.map(str::to_owned),
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),
                 cluster_domain: "cluster.local".into(),
@@ -134,7 +136,7 @@ impl TestNamespace {
     }
 
     /// A token of an account of this namespace.
-    async fn token_of(&self, account: &str) -> Result<String> {
+    pub async fn token_of(&self, account: &str) -> Result<String> {
         let accounts: Api<ServiceAccount> = self.api();
         let request = TokenRequest::default();
         let answer =

@@ -53,6 +53,8 @@ pub struct TestNamespace {
     pub gateway: Option<GatewayLocation>,
     /// How its burst controller may have Kubernetes clusters made.
     pub burst_clusters: BurstClusters,
+    /// The image of the program with which it has clusters of Google Kubernetes Engine made.
+    pub gke_image: Option<&'static str>,
     /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
     operator: Option<RunningOperator>,
@@ -105,6 +107,7 @@ pub async fn in_namespace_of<T>(
             testbed: testbed.clone(),
             gateway: None,
             burst_clusters: BurstClusters::default(),
+            gke_image: None,
             reports,
             operator: None,
         };

@@ -84,6 +84,7 @@ impl Policy {
                 policy: self.policy.name_any(),
                 target: self.targets.get(id)?.clone(),
                 nodes: i32::try_from(burst.nodes).unwrap_or(i32::MAX),
+                drain: burst.is_draining,
                 jobs: burst.jobs.iter().map(|id| JobId::from(*id).to_string()).collect(),
                 ..BurstSpec::default()
             };
@@ -163,7 +164,7 @@ impl Policy {
             Action::Resize { burst, nodes } => {
                 Change::Resize { id: burst_id(&burst), nodes: nodes.unsigned_abs() }
             }
-            Action::GiveBack { burst, .. } => Change::GiveBack { id: burst_id(&burst) },
+            Action::GiveBack { burst, .. } => Change::Drain { id: burst_id(&burst) },
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct ClusterApiTarget {
     pub variables: BTreeMap<String, Value>,
 
     /// A Cluster as YAML, in a ConfigMap of the namespace. `${NAME}`, `${NAMESPACE}` and `${NODES}`
-    /// are replaced; its name must be `${NAME}`.
+    /// are replaced; its name must be `${NAME}`, and its class one of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<ClusterTemplate>,
 
@@ -49,7 +49,7 @@ pub struct ClusterApiTarget {
     pub namespace: String,
 }
 
-/// A ClusterClass, and its class of workers.
+/// A ClusterClass of the policy's namespace, and its class of workers.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassReference {
@@ -57,16 +57,12 @@ pub struct ClusterClassReference {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Its namespace. Unset: the policy's own.
-    #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 63))]
-    pub namespace: String,
-
     /// The class of its MachineDeployments whose machines are the nodes of the burst.
     #[schemars(length(min = 1, max = 256))]
     pub workers: String,
 
-    /// Machines of the control plane. Unset: 1.
+    /// Machines of the control plane. Unset: as many as its provider chooses. Leave it out if the cloud
+    /// runs the control plane, as with EKS and GKE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 9))]
     pub control_plane_machines: Option<i32>,

@@ -1,5 +1,6 @@
 //! BurstPolicy and Burst: brokers elsewhere for jobs that wait.
 
+mod gke;
 mod made_cluster;
 #[expect(clippy::duplicated_attributes, reason = "each column has a type of its own")]
 mod policy;
@@ -9,6 +10,7 @@ mod pool;
 mod pool_status;
 mod target;
 
+pub use gke::{GkeCredentials, GkeReleaseChannel, GkeTarget};
 pub use made_cluster::{ClusterApiTarget, ClusterClassReference, ClusterTemplate, CommandTarget};
 pub use policy::{
     BurstLimits, BurstPolicy, BurstPolicySpec, BurstWhen, GiveBack, JobMatch, JobSelection,

@@ -105,6 +105,12 @@ pub struct BurstSpec {
     #[schemars(range(min = 0, max = 86_400))]
     pub grace_seconds: Option<i32>,
 
+    /// Start no more jobs on its nodes, and give it back when those that run there have finished. A
+    /// policy sets it at a limit of the day. In the MiniCluster's own Kubernetes cluster, jobs are
+    /// started there until the moment when none runs.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub drain: bool,
+
     /// The jobs for which it was created, at most 50, for display.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 50))]

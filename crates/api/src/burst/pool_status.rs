@@ -40,6 +40,10 @@ pub struct BurstStatus {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub place: String,
 
+    /// Record: a program was asked to make a Kubernetes cluster for it, and has not deleted it yet.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub cluster_made: bool,
+
     /// Record: uid of the MiniCluster that it was started for.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub cluster_uid: String,

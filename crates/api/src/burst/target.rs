@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterApiTarget, CommandTarget};
+use super::{ClusterApiTarget, CommandTarget, GkeTarget};
 use crate::embedded::{embedded, embedded_list};
 use crate::unset::is_unset;
 
@@ -15,8 +15,8 @@ use crate::unset::is_unset;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.cluster), has(self.kubeconfig), has(self.clusterAPI), has(self.command), has(self.mock)].filter(is, is).size() == 1")
-        .message("a target is one of cluster, kubeconfig, clusterAPI, command or mock: set exactly one of them"),
+    validation = Rule::new("[has(self.cluster), has(self.kubeconfig), has(self.clusterAPI), has(self.command), has(self.gke), has(self.mock)].filter(is, is).size() == 1")
+        .message("a target is one of cluster, kubeconfig, clusterAPI, command, gke or mock: set exactly one of them"),
     validation = Rule::new("!has(self.scaling) || self.scaling.maxNodes <= self.maxNodes")
         .message("scaling.maxNodes must be at most maxNodes, the limit of the whole target")
         .field_path(".scaling")
@@ -90,6 +90,10 @@ pub struct BurstTarget {
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<CommandTarget>,
+
+    /// A cluster of Google Kubernetes Engine that is made for the burst. The administrator must allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gke: Option<GkeTarget>,
 
     /// Nothing: it behaves like a target, for tests of a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,6 +210,8 @@ pub enum TargetKind<'a> {
     ClusterApi(&'a ClusterApiTarget),
     /// One that a program makes.
     Command(&'a CommandTarget),
+    /// One of Google Kubernetes Engine.
+    Gke(&'a GkeTarget),
     /// Nothing.
     Mock(&'a MockTarget),
 }
@@ -225,6 +231,7 @@ impl BurstTarget {
         let kubeconfig = self.kubeconfig.as_ref().map(TargetKind::Kubeconfig);
         let made = self.cluster_api.as_ref().map(TargetKind::ClusterApi);
         let made = made.or(self.command.as_ref().map(TargetKind::Command));
+        let made = made.or(self.gke.as_ref().map(TargetKind::Gke));
         let mock = || TargetKind::Mock(self.mock.as_ref().unwrap_or(NONE));
         kubeconfig.or(made).unwrap_or_else(mock)
     }
@@ -232,8 +239,20 @@ impl BurstTarget {
     /// Whether its brokers run in another Kubernetes cluster, and so come through the gateway.
     pub fn is_elsewhere(&self) -> bool {
         match self.kind() {
-            TargetKind::Kubeconfig(_) | TargetKind::ClusterApi(_) | TargetKind::Command(_) => true,
+            TargetKind::Kubeconfig(_)
+            | TargetKind::ClusterApi(_)
+            | TargetKind::Command(_)
+            | TargetKind::Gke(_) => true,
             TargetKind::Cluster | TargetKind::Mock(_) => false,
+        }
+    }
+
+    /// Whether a program makes its cluster, of which only the program knows whether it exists.
+    pub fn is_made_by_program(&self) -> bool {
+        match self.kind() {
+            TargetKind::Command(_) | TargetKind::Gke(_) => true,
+            TargetKind::Cluster | TargetKind::Kubeconfig(_) => false,
+            TargetKind::ClusterApi(_) | TargetKind::Mock(_) => false,
         }
     }
 

@@ -445,6 +445,9 @@ reasons! {
     NamespaceNotListed: NeedsUser, [Bursting],
         "The administrator has not allowed the burst controller to serve this namespace.",
         "Ask the administrator to add it to `--burst-namespace` of `flux-operator manifests`.";
+    TooManyPolicies: NeedsUser, [Bursting],
+        "The namespace has 64 BurstPolicies that are older. No more are applied.",
+        "Delete policies of the namespace, or put targets of several policies into one.";
     NotExposed: NeedsUser, [Bursting],
         "Brokers of other Kubernetes clusters cannot reach the MiniCluster.",
         "Set `flux.bursting.expose` of the MiniCluster.";
@@ -468,7 +471,7 @@ reasons! {
         "Read the message and correct the cause; the controller tries again.";
     ClusterNotAllowed: NeedsUser, [Bursting],
         "The administrator has not allowed the burst controller to have Kubernetes clusters made in this way.",
-        "Ask the administrator for `--burst-cluster-api` or `--burst-commands` of `flux-operator manifests`.";
+        "Ask the administrator for `--burst-cluster-api`, `--burst-commands` or `--burst-gke` of `flux-operator manifests`.";
     TargetRefused: Retried, [Bursting],
         "The target has refused an object, for example because of a quota.",
         "Read the message; the controller tries again.";

@@ -1,11 +1,9 @@
 //! A cluster: its brokers, ranks and jobs.
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::JsonText;
+use super::Attributes;
 
 /// A MiniCluster as its lead reports it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -155,5 +153,5 @@ pub struct InstanceJob {
     #[serde(default)]
     pub held: bool,
     /// Its attributes, such as `burstable` and `constraints`.
-    pub attributes: BTreeMap<String, JsonText>,
+    pub attributes: Attributes,
 }

@@ -3,14 +3,14 @@
 //!
 //! Data only. It is computed in the crate `plan`, and described by [`openapi`].
 
+mod attributes;
 mod cluster;
-mod json_text;
 pub mod openapi;
 mod queue;
 mod ranks;
 
+pub use attributes::Attributes;
 pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, RunningInstanceJob, SlotRange};
-pub use json_text::JsonText;
 pub use queue::{
     AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
     WaitingJob, WaitingJobs,

@@ -44,7 +44,7 @@ impl Target for SameCluster {
                 },
                 nodes: joiner.spec.size,
                 // One that waits for ranks has no pods, and one that shrinks has more than it should.
-                present: joiner.status.as_ref().map_or(0, |status| status.size),
+                present: Some(joiner.status.as_ref().map_or(0, |status| status.size)),
                 trouble: joiner_trouble(&joiner),
                 ..TargetView::default()
             }))

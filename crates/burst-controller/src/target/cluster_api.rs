@@ -55,6 +55,12 @@ impl ClusterApi {
 
 /// An error of the controller's own Kubernetes cluster.
 fn failure(doing: &str, error: &kube::Error) -> TargetFailure {
+    if is_refusal(error) {
+        return TargetFailure::new(
+            Reason::ClusterRefused,
+            format!("failed to {doing}: {}", chain(error)),
+        );
+    }
     if is_forbidden(error) {
         let message = format!(
             "the burst controller may not {doing}: an administrator has to allow it \
@@ -69,6 +75,13 @@ fn failure(doing: &str, error: &kube::Error) -> TargetFailure {
         return TargetFailure::new(Reason::ClusterRefused, message);
     }
     TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
+}
+
+/// Whether the object is not valid, or a webhook or policy refuses it. They may do that with the code of
+/// a missing right.
+fn is_refusal(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    matches!(status.code, 400 | 422) || status.code == 403 && status.message.contains(" denied ")
 }
 
 impl Maker for ClusterApi {
@@ -103,7 +116,7 @@ impl Maker for ClusterApi {
         &'a self,
         burst: &'a Burst,
         nodes: i32,
-    ) -> BoxFuture<'a, Result<(), TargetFailure>> {
+    ) -> BoxFuture<'a, Result<bool, TargetFailure>> {
         async move {
             let clusters = self.clusters(burst);
             let template = self.template(burst).await?;
@@ -116,14 +129,17 @@ impl Maker for ClusterApi {
             let parameters = PatchParams::apply(&field_manager(burst)).force();
             let name = cluster.name_any();
             let applied = clusters.patch(&name, &parameters, &Patch::Apply(&cluster)).await;
-            applied.map(drop).map_err(|error| failure("apply a Cluster", &error))
+            // Pods wait for its machines.
+            applied.map(|_| true).map_err(|error| failure("apply a Cluster", &error))
         }
         .boxed()
     }
 
     fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            let how = DeleteParams::foreground();
+            // Cluster API deletes machines, control plane and infrastructure one after the other. In the
+            // foreground, Kubernetes would delete all of them at once.
+            let how = DeleteParams::background();
             match self.clusters(burst).delete(&object_name(burst), &how).await {
                 Ok(_) => Ok(()),
                 Err(error) if is_not_found(&error) => Ok(()),
@@ -140,6 +156,32 @@ impl Maker for ClusterApi {
             secret: cluster_secret(burst),
             key: SECRET_KEY.to_owned(),
             namespace: namespace.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_a_webhook_is_no_missing_right() {
+        let webhook =
+            "admission webhook \"validation.cluster.cluster.x-k8s.io\" denied the request: no";
+        let right =
+            "clusters.cluster.x-k8s.io \"c\" is forbidden: User \"u\" cannot create resource";
+        for (code, message, reason) in [
+            (403, right, Reason::ClusterNotAllowed),
+            (403, webhook, Reason::ClusterRefused),
+            (422, webhook, Reason::ClusterRefused),
+            (404, "the server could not find the requested resource", Reason::ClusterRefused),
+            (409, "conflict", Reason::TargetRefused),
+        ] {
+            let status = Status::failure(message, "").with_code(code);
+            let failure = failure("apply a Cluster", &kube::Error::Api(status.boxed()));
+            assert_eq!(failure.reason, reason, "{code} {message}");
         }
     }
 }

@@ -1,10 +1,11 @@
-//! A program of the user's makes the cluster, as a Job with the user's image and account.
+//! A program makes the cluster, as a Job with the user's account: a program of the user's, or that for
+//! Google Kubernetes Engine.
 
 use flux_operator_api::burst::{CommandTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    BURST_LABEL, CommandJobs, Deletion, Presence, TargetFailure, cluster_secret, command_presence,
-    down_job, object_name,
+    BURST_LABEL, CommandJobs, Deletion, Growth, Presence, TargetFailure, cluster_secret,
+    command_presence, down_job, gke_job, may_exist, object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,34 +22,71 @@ use crate::home::Home;
 /// The key of the kubeconfig that the program writes.
 const SECRET_KEY: &str = "kubeconfig";
 
+/// Whose program it is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum ProgramKind {
+    /// The user's.
+    OfUser,
+    /// The one for Google Kubernetes Engine.
+    Gke,
+}
+
+impl ProgramKind {
+    /// The option with which an administrator allows it.
+    fn option(self) -> &'static str {
+        match self {
+            ProgramKind::OfUser => "--burst-commands",
+            ProgramKind::Gke => "--burst-gke",
+        }
+    }
+}
+
 /// A program, in the namespace of its Burst.
 pub(crate) struct Command {
     home: Home,
     target: CommandTarget,
+    kind: ProgramKind,
 }
 
 impl Command {
-    pub(crate) fn new(home: Home, target: CommandTarget) -> Command {
-        Command { home, target }
+    pub(crate) fn new(home: Home, target: CommandTarget, kind: ProgramKind) -> Command {
+        Command { home, target, kind }
     }
 
     fn jobs(&self, burst: &Burst) -> Api<Job> {
         self.home.api(&burst.namespace().unwrap_or_default())
     }
 
+    /// An error of the controller's own Kubernetes cluster.
+    fn failure(&self, doing: &str, error: &kube::Error) -> TargetFailure {
+        if is_forbidden(error) {
+            let message = format!(
+                "the burst controller may not {doing} for a program: an administrator has to allow it \
+                 (flux-operator manifests {})",
+                self.kind.option()
+            );
+            return TargetFailure::new(Reason::ClusterNotAllowed, message);
+        }
+        TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
+    }
+
     async fn existing(&self, burst: &Burst) -> Result<CommandJobs, TargetFailure> {
         let name = object_name(burst);
         let of_burst = ListParams::default().labels(&format!("{BURST_LABEL}={name}"));
         let jobs = self.jobs(burst).list(&of_burst).await;
-        let jobs = jobs.map_err(|error| failure("list Jobs", &error))?;
+        let jobs = jobs.map_err(|error| self.failure("list Jobs", &error))?;
         Ok(CommandJobs::of(burst, jobs.items))
     }
 
-    async fn create(&self, job: &Job, burst: &Burst) -> Result<(), TargetFailure> {
-        match self.jobs(burst).create(&PostParams::default(), job).await {
+    async fn create(&self, job: Job, burst: &Burst) -> Result<(), TargetFailure> {
+        let job = match self.kind {
+            ProgramKind::OfUser => job,
+            ProgramKind::Gke => gke_job(job),
+        };
+        match self.jobs(burst).create(&PostParams::default(), &job).await {
             Ok(_) => Ok(()),
             Err(error) if is_conflict(&error) => Ok(()),
-            Err(error) => Err(failure("create a Job", &error)),
+            Err(error) => Err(self.failure("create a Job", &error)),
         }
     }
 
@@ -56,14 +94,14 @@ impl Command {
         let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
         let patched =
             self.jobs(burst).patch(&job.name_any(), &PatchParams::default(), &patch).await;
-        patched.map(drop).map_err(|error| failure("suspend a Job", &error))
+        patched.map(drop).map_err(|error| self.failure("suspend a Job", &error))
     }
 
     async fn delete_job(&self, job: &Job, burst: &Burst) -> Result<(), TargetFailure> {
         match self.jobs(burst).delete(&job.name_any(), &DeleteParams::background()).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) => Err(failure("delete a Job", &error)),
+            Err(error) => Err(self.failure("delete a Job", &error)),
         }
     }
 
@@ -72,21 +110,9 @@ impl Command {
         match secrets.delete(&cluster_secret(burst), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
-            Err(error) => Err(failure("delete a Secret", &error)),
+            Err(error) => Err(self.failure("delete a Secret", &error)),
         }
     }
-}
-
-/// An error of the controller's own Kubernetes cluster.
-fn failure(doing: &str, error: &kube::Error) -> TargetFailure {
-    if is_forbidden(error) {
-        let message = format!(
-            "the burst controller may not {doing} for a command: an administrator has to allow it \
-             (flux-operator manifests --burst-commands)"
-        );
-        return TargetFailure::new(Reason::ClusterNotAllowed, message);
-    }
-    TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
 }
 
 impl Maker for Command {
@@ -98,7 +124,7 @@ impl Maker for Command {
             let jobs = self.existing(burst).await?;
             let secrets = self.home.api::<Secret>(&burst.namespace().unwrap_or_default());
             let secret = secrets.get_metadata_opt(&cluster_secret(burst)).await;
-            let secret = secret.map_err(|error| failure("read a Secret", &error))?;
+            let secret = secret.map_err(|error| self.failure("read a Secret", &error))?;
             Ok(command_presence(burst, &jobs, secret.is_some()))
         }
         .boxed()
@@ -108,11 +134,20 @@ impl Maker for Command {
         &'a self,
         burst: &'a Burst,
         nodes: i32,
-    ) -> BoxFuture<'a, Result<(), TargetFailure>> {
+    ) -> BoxFuture<'a, Result<bool, TargetFailure>> {
         async move {
-            match self.existing(burst).await?.next_up(burst, &self.target, nodes) {
-                Some(job) => self.create(&job, burst).await,
-                None => Ok(()),
+            let jobs = self.existing(burst).await?;
+            match jobs.next_growth(burst, &self.target, nodes) {
+                Growth::Enough => Ok(true),
+                Growth::Wait => Ok(false),
+                Growth::Run(job) => self.create(*job, burst).await.map(|()| false),
+                Growth::Retry(job, why) => {
+                    self.delete_job(job, burst).await?;
+                    let message = format!(
+                        "the cluster could not be made larger, which is tried again: {why}"
+                    );
+                    Err(TargetFailure::new(Reason::ClusterRefused, message))
+                }
             }
         }
         .boxed()
@@ -121,7 +156,7 @@ impl Maker for Command {
     fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
             let jobs = self.existing(burst).await?;
-            match jobs.next_deletion() {
+            match jobs.next_deletion(may_exist(burst)) {
                 Deletion::Wait => Ok(()),
                 Deletion::StopUp(running) => {
                     for job in running {
@@ -129,7 +164,7 @@ impl Maker for Command {
                     }
                     Ok(())
                 }
-                Deletion::RunDown => self.create(&down_job(burst, &self.target), burst).await,
+                Deletion::RunDown => self.create(down_job(burst, &self.target), burst).await,
                 Deletion::RetryDown(down, why) => {
                     self.delete_job(down, burst).await?;
                     let message =
@@ -141,6 +176,7 @@ impl Maker for Command {
                         self.delete_job(job, burst).await?;
                     }
                     self.delete_secret(burst).await?;
+                    // Last: while it exists, there is something to do.
                     match &jobs.down {
                         Some(down) => self.delete_job(down, burst).await,
                         None => Ok(()),

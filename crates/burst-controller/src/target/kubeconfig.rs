@@ -27,9 +27,14 @@ const DEFAULT_KEY: &str = "kubeconfig";
 /// The largest kubeconfig. A usual one has some 6 KB.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// A target is not ours: it may answer slowly, and with anything.
+/// A target is not ours: it may answer slowly, and with anything. The largest answers that are needed are
+/// 50 pods, of 6 to 20 KB each. Up to 16 targets are asked at the same time.
 const TARGET_LIMITS: RequestLimits =
-    RequestLimits { timeout: Duration::from_secs(8), response_bytes: 4 * 1024 * 1024 };
+    RequestLimits { timeout: Duration::from_secs(8), response_bytes: 1024 * 1024 };
+
+/// The same for a user, who asks one target for everything that is there.
+const USER_LIMITS: RequestLimits =
+    RequestLimits { response_bytes: 64 * 1024 * 1024, ..TARGET_LIMITS };
 
 /// The largest number of clients that are kept.
 const MAX_CLIENTS: usize = 256;
@@ -95,7 +100,7 @@ impl Clients {
         match known {
             Some(known) => Ok(known),
             None => {
-                let made = connect(text).await?;
+                let made = connect_within(text, TARGET_LIMITS).await?;
                 insert(&self.by_content, hash, &made);
                 Ok(made)
             }
@@ -143,6 +148,10 @@ fn refused(why: &str) -> TargetFailure {
 /// A client for the cluster of a kubeconfig, and the namespace of its context. A kubeconfig that
 /// would run a program or read a file is refused, because others may have written it.
 pub async fn connect(text: &str) -> Result<Connected, TargetFailure> {
+    connect_within(text, USER_LIMITS).await
+}
+
+async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, TargetFailure> {
     // The parser's message may contain a part of the text.
     let kubeconfig =
         Kubeconfig::from_yaml(text).map_err(|_error| refused("it is not a kubeconfig"))?;
@@ -154,7 +163,7 @@ pub async fn connect(text: &str) -> Result<Connected, TargetFailure> {
     config.disable_compression = true;
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     let client = Client::try_from(config).map_err(|error| refused(&chain(&error)))?;
-    Ok(Connected { client: limited(client, TARGET_LIMITS), namespace, server })
+    Ok(Connected { client: limited(client, limits), namespace, server })
 }
 
 /// Refuses whatever would run a program or read a file, by the name of its field.

@@ -1,8 +1,8 @@
 //! A Kubernetes cluster that is made for a Burst and deleted with it. As soon as there is a kubeconfig, it
 //! is a cluster like any other.
 
+use flux_operator_api::Burst;
 use flux_operator_api::burst::KubeconfigTarget;
-use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,16 +13,19 @@ use crate::home::Home;
 
 /// What makes a cluster. Every call can be repeated.
 pub(crate) trait Maker: Send + Sync {
-    /// How far the cluster is, and why it could not be made, or not with as many nodes, if so.
+    /// How far the cluster is, and why it will never come, if it will not.
     fn observe<'a>(
         &'a self,
         burst: &'a Burst,
     ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>>;
 
-    /// Has a cluster made, or changed, so that it has at least this many nodes. It never gets fewer:
-    /// jobs may run on those that would be chosen.
-    fn make<'a>(&'a self, burst: &'a Burst, nodes: i32)
-    -> BoxFuture<'a, Result<(), TargetFailure>>;
+    /// Has a cluster made, or changed, so that it has at least this many nodes, and returns whether pods
+    /// for them can be created. It never gets fewer: jobs may run on those that would be chosen.
+    fn make<'a>(
+        &'a self,
+        burst: &'a Burst,
+        nodes: i32,
+    ) -> BoxFuture<'a, Result<bool, TargetFailure>>;
 
     /// Has it deleted, with everything that was needed to make it.
     fn delete<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<(), TargetFailure>>;
@@ -54,16 +57,13 @@ impl MadeCluster<'_> {
 impl Target for MadeCluster<'_> {
     fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
         async move {
-            let (presence, failure) = self.maker.observe(pool.burst).await?;
+            let (presence, job_failure) = self.maker.observe(pool.burst).await?;
             let is_deleting = pool.burst.metadata.deletion_timestamp.is_some();
             // What is inside is deleted with it, even if it does not respond.
             if presence != Presence::ClusterReady || is_deleting {
-                return Ok(TargetView { presence, job_failure: failure, ..TargetView::default() });
+                return Ok(TargetView { presence, job_failure, ..TargetView::default() });
             }
             let mut view = self.inside(pool.burst).await?.observe(pool).await?;
-            // Why there are no more nodes. Those that there are may run jobs.
-            let failure = failure.map(|why| (Reason::ClusterFailed, why));
-            view.trouble = failure.or(view.trouble);
             if view.presence == Presence::Nothing {
                 view.presence = Presence::ClusterReady;
             }
@@ -78,7 +78,7 @@ impl Target for MadeCluster<'_> {
         async move {
             match self.is_ready(pool.burst).await? {
                 true => self.inside(pool.burst).await?.create(pool).await,
-                false => self.maker.make(pool.burst, pool.burst.spec.nodes).await,
+                false => self.maker.make(pool.burst, pool.burst.spec.nodes).await.map(drop),
             }
         }
         .boxed()
@@ -86,8 +86,11 @@ impl Target for MadeCluster<'_> {
 
     fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            self.maker.make(pool.burst, nodes).await?;
-            self.inside(pool.burst).await?.scale(pool, nodes).await
+            match self.maker.make(pool.burst, nodes).await? {
+                true => self.inside(pool.burst).await?.scale(pool, nodes).await,
+                // It is asked again.
+                false => Ok(()),
+            }
         }
         .boxed()
     }

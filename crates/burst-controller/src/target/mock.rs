@@ -48,7 +48,7 @@ impl Mock {
         TargetView {
             presence: Presence::Complete,
             nodes,
-            present: nodes,
+            present: Some(nodes),
             trouble: is_full.then_some(full),
             mock_joined: Some(if has_joined { nodes } else { 0 }),
             ..TargetView::default()

@@ -1,5 +1,6 @@
 //! Targets: where brokers of a Burst run.
 
+mod bounded_api;
 mod cluster;
 mod cluster_api;
 mod command;
@@ -10,14 +11,14 @@ mod other_cluster;
 
 use flux_operator_api::burst::TargetKind;
 use flux_operator_api::{Burst, MiniCluster, Reason};
-use flux_operator_plan::bursting::{TargetFailure, TargetView};
+use flux_operator_plan::bursting::{TargetFailure, TargetView, gke_command};
 use futures::future::BoxFuture;
 use kube::ResourceExt;
 
 use crate::home::Home;
 use cluster::SameCluster;
 use cluster_api::ClusterApi;
-use command::Command;
+use command::{Command, ProgramKind};
 pub(crate) use kubeconfig::Clients;
 pub use kubeconfig::connect;
 use made_cluster::{MadeCluster, Maker};
@@ -75,7 +76,23 @@ pub(crate) async fn target_of<'c>(
         TargetKind::ClusterApi(target) => {
             made(Box::new(ClusterApi::new(home.clone(), target.clone())))
         }
-        TargetKind::Command(target) => made(Box::new(Command::new(home.clone(), target.clone()))),
+        TargetKind::Command(target) => {
+            made(Box::new(Command::new(home.clone(), target.clone(), ProgramKind::OfUser)))
+        }
+        TargetKind::Gke(gke) => {
+            let image = gke_image(home)?;
+            let command = gke_command(&burst.spec.target, gke, image);
+            made(Box::new(Command::new(home.clone(), command, ProgramKind::Gke)))
+        }
         TargetKind::Mock(mock) => Box::new(Mock::new(mock.clone())),
+    })
+}
+
+/// The image of the program that makes clusters of Google Kubernetes Engine.
+fn gke_image(home: &Home) -> Result<&str, TargetFailure> {
+    home.gke_image.as_deref().ok_or_else(|| {
+        let message = "the burst controller has no program for Google Kubernetes Engine: an \
+                       administrator has to name its image (flux-operator manifests --burst-gke IMAGE)";
+        TargetFailure::new(Reason::ClusterNotAllowed, message)
     })
 }

@@ -11,19 +11,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use super::bounded_api::BoundedApi;
 use super::kubeconfig::Connected;
 use super::{Pool, Target};
 use crate::errors::{chain, is_conflict, is_not_found, target_failure};
 use crate::home::Home;
-
-/// Of how many pods the state is read: enough to see that some exist, and what keeps them from starting.
-const MAX_PODS: u32 = 100;
 
 /// Another Kubernetes cluster.
 pub(crate) struct OtherCluster {
@@ -50,21 +46,18 @@ impl OtherCluster {
         }
     }
 
-    fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-    {
-        Api::namespaced(self.connected.client.clone(), &self.connected.namespace)
+    fn api(&self) -> BoundedApi<'_> {
+        let Connected { client, namespace, .. } = &self.connected;
+        BoundedApi { client, namespace }
     }
 
     /// Creates an object, unless it exists.
     async fn create_one<K>(&self, object: &K) -> Result<(), TargetFailure>
     where
-        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-        K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
     {
-        match self.api::<K>().create(&PostParams::default(), object).await {
-            Ok(_) => Ok(()),
+        match self.api().create(object).await {
+            Ok(()) => Ok(()),
             Err(error) if is_conflict(&error) => Ok(()),
             Err(error) => {
                 Err(target_failure(&format!("create the {} at the target", K::kind(&())), &error))
@@ -76,10 +69,9 @@ impl OtherCluster {
     async fn delete_one<K>(&self, name: &str) -> Result<(), TargetFailure>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
-        K: Clone + std::fmt::Debug + DeserializeOwned,
     {
-        match self.api::<K>().delete(name, &DeleteParams::background()).await {
-            Ok(_) => Ok(()),
+        match self.api().delete::<K>(name).await {
+            Ok(()) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
             Err(error) => {
                 Err(target_failure(&format!("delete the {} at the target", K::kind(&())), &error))
@@ -138,18 +130,16 @@ impl Target for OtherCluster {
         async move {
             let place = self.check_place(pool.burst)?;
             let name = object_name(pool.burst);
-            let job = self.api::<Job>().get_opt(&name).await;
+            let job = self.api().job(&name).await;
             let job = job.map_err(|error| target_failure("get the Job at the target", &error))?;
-            let of_burst = ListParams::default().labels(&format!("{BURST_LABEL}={name}"));
-            let of_burst = of_burst.limit(MAX_PODS);
-            let pods = self.api::<Pod>().list(&of_burst).await;
+            let pods = self.api().pods(&format!("{BURST_LABEL}={name}")).await;
             let pods = pods.map_err(|error| target_failure("list pods at the target", &error))?;
             let nodes = job.as_ref().and_then(|job| job.spec.as_ref()?.completions);
             Ok(TargetView {
-                presence: presence(job.as_ref(), &pods.items),
+                presence: presence(job.as_ref(), &pods),
                 nodes: nodes.unwrap_or_default(),
-                present: job.as_ref().map_or(0, |job| present(job, nodes)),
-                trouble: pods_trouble(&pods.items),
+                present: Some(job.as_ref().map_or(0, |job| present(job, nodes))),
+                trouble: pods_trouble(&pods),
                 job_failure: job.as_ref().and_then(job_failure),
                 place,
                 ..TargetView::default()
@@ -171,14 +161,9 @@ impl Target for OtherCluster {
 
     fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            let patch = Patch::Merge(resize_patch(nodes));
-            let patched = self
-                .api::<Job>()
-                .patch(&object_name(pool.burst), &PatchParams::default(), &patch)
-                .await;
-            patched
-                .map(drop)
-                .map_err(|error| target_failure("resize the Job at the target", &error))
+            let name = object_name(pool.burst);
+            let patched = self.api().patch::<Job>(&name, &resize_patch(nodes)).await;
+            patched.map_err(|error| target_failure("resize the Job at the target", &error))
         }
         .boxed()
     }

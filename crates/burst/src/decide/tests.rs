@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use flux_operator_api::view::Attributes;
 use serde_json::{Value, json};
 
 use super::*;
@@ -34,7 +35,7 @@ fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
 }
 
 fn with(mut job: Job, key: &str, value: Value) -> Job {
-    job.attributes.insert(key.into(), value.into());
+    job.attributes = BTreeMap::from([("burstable".into(), json!(1)), (key.into(), value)]).into();
     job
 }
 
@@ -87,7 +88,7 @@ fn a_burst_that_is_coming_up_is_waited_for() {
 fn nodes_that_are_coming_up_are_for_jobs_that_the_policy_selects() {
     let policies = [policy("p", target("t"))];
     let pools = [pool("b", "p", target("t"), 2)];
-    let other = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let other = Job { attributes: Attributes::default(), ..nodes(1, 2) };
     let decision = decided(&instance(2, 0), &policies, &pools, &[other, nodes(2, 2)]);
     assert_eq!(reasons(&decision), [AnswerReason::NotSelected, AnswerReason::WaitsForBurst]);
 }
@@ -97,7 +98,7 @@ fn a_scheduler_that_starts_jobs_in_order_blocks_those_behind() {
     let policies = [policy("p", target("t"))];
     let jobs = [
         Job { is_held: true, ..nodes(1, 9) },
-        Job { attributes: BTreeMap::new(), ..nodes(2, 9) },
+        Job { attributes: Attributes::default(), ..nodes(2, 9) },
         nodes(3, 9),
         nodes(4, 1),
     ];
@@ -352,7 +353,7 @@ fn a_target_with_more_cores_than_its_ranks_does_not_help() {
 fn a_job_that_is_too_large_is_told_so_also_behind_one_that_blocks() {
     let mut instance = instance(2, 0);
     instance.skips_blocked = false;
-    let blocker = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let blocker = Job { attributes: Attributes::default(), ..nodes(1, 2) };
     let jobs = [blocker, nodes(2, 99), nodes(3, 1)];
     let decision = decided(&instance, &[policy("p", target("t"))], &[], &jobs);
     let expected =
@@ -412,7 +413,7 @@ fn pods_that_a_smaller_burst_loses_are_not_free() {
 }
 
 #[test]
-fn idle_bursts_are_given_back_at_a_limit_of_the_day() {
+fn bursts_are_given_back_at_a_limit_of_the_day() {
     let mut policy = policy("p", target("t"));
     policy.spec.limits.node_hours_per_day = Some(8);
     policy.used.node_hours_today = 8.0;
@@ -421,7 +422,8 @@ fn idle_bursts_are_given_back_at_a_limit_of_the_day() {
     instance.nodes.extend([member("busy", 0, None), member("idle", 0, Some(at(99)))]);
     let decision = decided(&instance, &[policy], &pools, &[nodes(1, 1)]);
     let why = GiveBackReason::LimitNodeHours;
-    assert_eq!(decision.actions, [Action::GiveBack { burst: "idle".into(), why }]);
+    let given_back = |name: &str| Action::GiveBack { burst: name.into(), why };
+    assert_eq!(decision.actions, [given_back("busy"), given_back("idle")]);
     assert_eq!(reasons(&decision), [AnswerReason::LimitNodeHours]);
     assert_eq!(decision.requeue_at, Some("2026-05-05T00:00:00Z".parse().unwrap()));
 }
@@ -453,7 +455,7 @@ fn a_job_keeps_the_burst_that_it_waits_for() {
 #[test]
 fn a_burst_of_a_user_serves_any_job() {
     let pools = [Pool { policy: None, ..pool("b", "", target("t"), 2) }];
-    let job = Job { attributes: BTreeMap::new(), ..nodes(1, 2) };
+    let job = Job { attributes: Attributes::default(), ..nodes(1, 2) };
     let decision = decided(&instance(2, 0), &[], &pools, &[job.clone(), Job { id: 2, ..job }]);
     assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst, AnswerReason::NoPolicy]);
 }
@@ -479,7 +481,7 @@ fn decides_over_10_000_jobs() {
             0 => nodes(id, 3),
             1 => job(id),
             2 => with(nodes(id, 1), "constraints", json!({"properties": ["^home"]})),
-            _ => Job { attributes: BTreeMap::new(), ..nodes(id, 2) },
+            _ => Job { attributes: Attributes::default(), ..nodes(id, 2) },
         })
         .collect();
     let decision = decided(&instance, &[policy], &[], &jobs);

@@ -26,9 +26,19 @@ const MAX_AGE: Duration = Duration::from_secs(75);
 /// each. Jobs with few attributes take 150.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
+/// The maximum number of pending jobs: as many as a lead lists.
+const MAX_JOBS: usize = 10_000;
+
 /// The maximum size of the stored jobs of all clusters: 16 full lists, or 400,000 jobs in usual ones.
 /// The memory limit of the shipped Deployment is chosen for it.
 const MAX_TOTAL_BYTES: usize = 64 * 1024 * 1024;
+
+/// The same of the clusters of one namespace, so that one user does not keep all others from being listed.
+const MAX_NAMESPACE_BYTES: usize = MAX_TOTAL_BYTES / 4;
+
+/// A list up to this size, of some 1,700 jobs, is stored even if those of other namespaces have taken
+/// everything.
+const SMALL_BYTES: usize = 256 * 1024;
 
 /// What a running job takes in memory besides the text of its ranks.
 const RUNNING_JOB_BYTES: usize = 64;
@@ -49,6 +59,8 @@ pub(crate) struct ShownJobs {
 #[derive(Default)]
 pub(super) struct PendingList {
     wanted_until: Option<Instant>,
+    /// The namespace of the cluster, once a page was received.
+    namespace: String,
     /// The last complete list.
     complete: Option<CompleteList>,
     /// The list that is being received.
@@ -74,6 +86,7 @@ struct IncomingList {
     count: usize,
     /// The memory that running jobs take.
     running_bytes: usize,
+    started: Instant,
 }
 
 impl IncomingList {
@@ -89,7 +102,14 @@ impl IncomingList {
             stops_at_blocked,
             ..InstanceJobs::default()
         };
-        IncomingList { number, head, items: String::new(), count: 0, running_bytes: 0 }
+        IncomingList {
+            number,
+            head,
+            items: String::new(),
+            count: 0,
+            running_bytes: 0,
+            started: Instant::now(),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -103,13 +123,13 @@ impl IncomingList {
             && self.head.running.len() == page.running_offset as usize
     }
 
-    /// Adds the jobs of a page. Returns false if not all of them fit: the jobs that the scheduler
-    /// considers first are enough.
-    fn add_jobs(&mut self, page: PendingPage) -> bool {
+    /// Adds the jobs of a page. Returns false if not all of them fit into so many bytes: the jobs that
+    /// the scheduler considers first are enough.
+    fn add_jobs(&mut self, page: PendingPage, max_bytes: usize) -> bool {
         for job in &page.running {
             let job = running_instance_job(job);
             let bytes = self.running_bytes + job.ranks.len() + RUNNING_JOB_BYTES;
-            if bytes > MAX_BYTES / 2 {
+            if bytes > max_bytes / 2 {
                 return false;
             }
             self.running_bytes = bytes;
@@ -118,7 +138,7 @@ impl IncomingList {
         for job in page.jobs {
             let text = instance_job_text(job);
             let bytes = self.items.len() + text.len() + 1;
-            if bytes + self.running_bytes > MAX_BYTES {
+            if bytes + self.running_bytes > max_bytes || self.count >= MAX_JOBS {
                 return false;
             }
             // Not twice as much as before: that may be more than the limit.
@@ -170,9 +190,9 @@ impl PendingList {
         complete.saturating_add(self.incoming.as_ref().map_or(0, IncomingList::bytes))
     }
 
-    /// Adds a page. The first page starts a new list; any other page that does not follow the last
-    /// one is ignored. Returns whether that changes what is shown.
-    fn add_page(&mut self, page: PendingPage) -> bool {
+    /// Adds a page to a list of at most so many bytes. The first page starts a new list; any other page
+    /// that does not follow the last one is ignored. Returns whether that changes what is shown.
+    fn add_page(&mut self, page: PendingPage, max_bytes: usize) -> bool {
         let mut list = match self.incoming.take() {
             Some(list) if list.is_followed_by(&page) => list,
             _ if page.offset == 0 && page.running_offset == 0 => {
@@ -181,7 +201,7 @@ impl PendingList {
             _ => return false,
         };
         let (total, running_total) = (page.total as usize, page.running_total as usize);
-        let fits = list.add_jobs(page);
+        let fits = list.add_jobs(page, max_bytes);
         if fits && (list.count < total || list.head.running.len() < running_total) {
             self.incoming = Some(list);
             return false;
@@ -246,12 +266,17 @@ impl Reports {
     }
 
     /// Adds a page of jobs, if a client asks for them.
-    pub(super) fn store_pending(&self, uid: &str, page: PendingPage) {
+    pub(super) fn store_pending(&self, namespace: &str, uid: &str, page: PendingPage) {
         let mut clusters = self.lock();
-        let stored: usize = clusters.values().map(|cluster| cluster.pending.bytes()).sum();
+        let lists = clusters.iter().map(|(uid, cluster)| (uid.as_str(), &cluster.pending));
+        let max_bytes = max_bytes(lists, namespace, uid);
         let Some(cluster) = clusters.get_mut(uid) else { return };
-        let is_stored = cluster.pending.is_wanted() && stored < MAX_TOTAL_BYTES;
-        if is_stored && cluster.pending.add_page(page) {
+        // A list that is cut to nothing would say that no job waits.
+        if !cluster.pending.is_wanted() || max_bytes < SMALL_BYTES {
+            return;
+        }
+        namespace.clone_into(&mut cluster.pending.namespace);
+        if cluster.pending.add_page(page, max_bytes) {
             cluster.shown.send_replace(());
         }
     }
@@ -263,12 +288,30 @@ impl Reports {
                 cluster.pending = PendingList::default();
                 cluster.desired.send_if_modified(|wanted| std::mem::take(&mut wanted.pending));
             }
+            cluster.pending.incoming.take_if(|list| list.started.elapsed() >= MAX_AGE);
             let is_outdated = |list: &mut CompleteList| list.received.elapsed() >= MAX_AGE;
             if cluster.pending.complete.take_if(is_outdated).is_some() {
                 cluster.shown.send_replace(());
             }
         }
     }
+}
+
+/// How large the list of a cluster may be beside those of the others. Its own former one is replaced.
+fn max_bytes<'a>(
+    lists: impl Iterator<Item = (&'a str, &'a PendingList)>,
+    namespace: &str,
+    uid: &str,
+) -> usize {
+    let (mut total, mut of_namespace) = (0_usize, 0_usize);
+    for (_, list) in lists.filter(|(other, _)| *other != uid) {
+        total = total.saturating_add(list.bytes());
+        if list.namespace == namespace {
+            of_namespace = of_namespace.saturating_add(list.bytes());
+        }
+    }
+    let left = MAX_TOTAL_BYTES.saturating_sub(total).max(SMALL_BYTES);
+    MAX_BYTES.min(left).min(MAX_NAMESPACE_BYTES.saturating_sub(of_namespace))
 }
 
 /// A number that changes with the content: a hash, so that it is the same for the same content also
@@ -280,219 +323,4 @@ fn version(list: Option<u64>, online: Option<&str>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lease::Leadership;
-    use crate::reports::fixture::minicluster;
-    use flux_operator_wire::{InstanceState, PendingJob, RunningJob};
-    use futures::FutureExt;
-    use tokio::sync::mpsc;
-
-    fn jobs(count: u64) -> Vec<PendingJob> {
-        (0..count).map(|id| PendingJob { id, ..PendingJob::default() }).collect()
-    }
-
-    fn page(list: u64, offset: u32, total: u32, count: u64) -> PendingPage {
-        PendingPage { list, offset, total, jobs: jobs(count), ..PendingPage::default() }
-    }
-
-    fn shown(pending: &PendingList) -> Option<usize> {
-        let text = format!("[{}]", std::str::from_utf8(&pending.current()?.items).unwrap());
-        let items: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
-        Some(items.len())
-    }
-
-    fn reports() -> Reports {
-        Reports::new(mpsc::unbounded_channel().0, Leadership::always())
-    }
-
-    fn version_of(reports: &Reports) -> u64 {
-        reports.jobs("uid", |_| true).head.version
-    }
-
-    /// Stores a report of the pod `pod` with these ranks online.
-    fn report_online(reports: &Reports, online: &str) {
-        let online = Some(online.parse().unwrap());
-        let state = InstanceState { online, ..InstanceState::default() };
-        reports.store_of_pod(&minicluster(), "uid", "pod", state, Timestamp::now());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_list_that_the_lead_does_not_repeat_is_outdated() {
-        let mut pending = PendingList::default();
-        assert!(pending.add_page(page(1, 0, 1, 1)));
-        tokio::time::advance(MAX_AGE / 2).await;
-        assert_eq!(shown(&pending), Some(1));
-        assert!(!pending.add_page(page(2, 0, 1, 1)), "it is the same");
-        tokio::time::advance(MAX_AGE).await;
-        assert_eq!(shown(&pending), None);
-    }
-
-    #[test]
-    fn a_list_is_complete_once_its_last_page_arrives() {
-        let mut pending = PendingList::default();
-        pending.add_page(page(1, 0, 0, 0));
-        assert_eq!(shown(&pending), Some(0));
-        assert!(!pending.add_page(page(2, 0, 4, 2)));
-        assert_eq!(shown(&pending), Some(0), "the last list is kept until then");
-        assert!(pending.add_page(page(2, 2, 4, 2)));
-        assert_eq!(shown(&pending), Some(4));
-        // A page is missing, and then a new list starts.
-        pending.add_page(page(3, 0, 6, 2));
-        pending.add_page(page(3, 4, 6, 2));
-        pending.add_page(page(4, 0, 1, 1));
-        assert_eq!(shown(&pending), Some(1));
-        // A list that is longer than it claims is accepted as it is.
-        pending.add_page(page(5, 0, 1, 3));
-        assert_eq!(shown(&pending), Some(3));
-    }
-
-    #[test]
-    fn running_jobs_are_on_the_first_pages() {
-        let mut pending = PendingList::default();
-        let ranks = RankUse {
-            busy: "0-1".parse().unwrap(),
-            drained: Some("5".parse().unwrap()),
-            in_order: true,
-        };
-        let running = |id| RunningJob { id, ranks: "1".parse().unwrap() };
-        let first = PendingPage {
-            running_total: 2,
-            running: vec![running(1)],
-            ranks: Some(ranks),
-            ..page(1, 0, 2, 0)
-        };
-        let second = PendingPage {
-            running_offset: 1,
-            running_total: 2,
-            running: vec![running(2)],
-            ..page(1, 0, 2, 2)
-        };
-        assert!(!pending.add_page(first.clone()));
-        assert!(pending.add_page(second));
-        let head = Arc::clone(&pending.current().unwrap().head);
-        assert_eq!((head.busy.as_deref(), head.drained.as_deref()), (Some("0-1"), Some("5")));
-        assert_eq!(head.running.iter().map(|job| job.id).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(shown(&pending), Some(2));
-        // A list of an older agent.
-        assert!(pending.add_page(page(2, 0, 2, 2)));
-        assert_eq!(pending.current().unwrap().head.busy, None);
-    }
-
-    #[test]
-    fn the_stored_jobs_are_limited_in_size() {
-        let mut pending = PendingList::default();
-        let attributes = [("a".to_owned(), "x".repeat(4000).into())].into();
-        let job = PendingJob { attributes, ..PendingJob::default() };
-        for offset in (0..2000).step_by(10) {
-            let jobs = vec![job.clone(); 10];
-            pending.add_page(PendingPage {
-                list: 1,
-                offset,
-                total: 2000,
-                jobs,
-                ..page(1, 0, 0, 0)
-            });
-            assert!(pending.bytes() <= MAX_BYTES + (64 << 10));
-        }
-        assert!(pending.incoming.is_none());
-        let count = shown(&pending).unwrap();
-        assert!((1000..1050).contains(&count), "{count}");
-        assert!(pending.bytes() <= MAX_BYTES);
-        let ranks: flux_operator_flux::IdSet = (0..1000).map(|rank| 2 * rank).collect();
-        let running = vec![RunningJob { id: 1, ranks }; 1000];
-        let hostile = PendingPage { running_total: 9999, running, ..page(2, 0, 1, 1) };
-        pending.add_page(hostile);
-        assert!(pending.incoming.is_none() && pending.bytes() <= MAX_BYTES);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_stored_jobs_of_all_clusters_are_limited_in_size() {
-        let reports = reports();
-        let attributes = [("a".to_owned(), "x".repeat(7000).into())].into();
-        let job = PendingJob { attributes, ..PendingJob::default() };
-        let jobs = vec![job; 550];
-        for cluster in 0..40 {
-            let uid = cluster.to_string();
-            reports.jobs(&uid, |_| true);
-            let page = PendingPage { jobs: jobs.clone(), ..page(1, 0, 550, 0) };
-            reports.store_pending(&uid, page);
-        }
-        let stored: usize = reports.lock().values().map(|it| it.pending.bytes()).sum();
-        assert!(stored > MAX_TOTAL_BYTES && stored < MAX_TOTAL_BYTES + MAX_BYTES, "{stored}");
-        assert!(!reports.jobs("39", |_| true).head.listed);
-        // They become outdated, and others get the memory.
-        tokio::time::advance(MAX_AGE).await;
-        reports.forget_pending();
-        reports.jobs("39", |_| true);
-        reports.store_pending("39", page(1, 0, 1, 1));
-        assert!(reports.jobs("39", |_| true).head.listed);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_waiting_client_gets_other_jobs_at_once() {
-        let reports = reports();
-        let wait = |known| reports.wait_for_other_jobs("uid", known, MAX_WAIT, |_| true);
-        let start = Instant::now();
-        let known = wait(0).await.head.version;
-        assert_eq!(start.elapsed(), Duration::ZERO, "version 0 is none");
-        let change = async {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            reports.store_pending("uid", page(1, 0, 1, 1));
-        };
-        let (jobs, ()) = tokio::join!(wait(known), change);
-        assert_eq!(start.elapsed().as_secs(), 3);
-        assert!(jobs.head.listed && jobs.head.version != known && !jobs.items.is_empty());
-        // The same list again does not end the wait.
-        let known = jobs.head.version;
-        let repeat = async {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            reports.store_pending("uid", page(2, 0, 1, 1));
-        };
-        let (jobs, ()) = tokio::join!(wait(known), repeat);
-        assert_eq!(
-            (jobs.head.version, start.elapsed()),
-            (known, Duration::from_secs(3) + MAX_WAIT)
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_waiting_client_learns_which_ranks_are_online() {
-        let reports = reports();
-        reports.store_pending("uid", page(1, 0, 1, 1));
-        report_online(&reports, "0");
-        let known = version_of(&reports);
-        let mut waiting = Box::pin(reports.wait_for_other_jobs("uid", known, MAX_WAIT, |_| true));
-        report_online(&reports, "0");
-        assert!((&mut waiting).now_or_never().is_none(), "nothing has changed");
-        report_online(&reports, "0-1");
-        let jobs = waiting.now_or_never().expect("the ranks have changed");
-        assert_eq!(jobs.head.online.as_deref(), Some("0-1"));
-        let other = reports.jobs("uid", |pod| pod != "pod");
-        assert_eq!(other.head.online, None, "its pod was deleted");
-        assert_ne!(other.head.version, jobs.head.version);
-        // A report that becomes too old is not shown, and that is a change.
-        let waiting = reports.wait_for_other_jobs("uid", jobs.head.version, MAX_WAIT, |_| true);
-        let mut waiting = Box::pin(waiting);
-        assert!((&mut waiting).now_or_never().is_none());
-        let long_ago = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_secs(60);
-        if let Some(last) = &mut reports.lock().get_mut("uid").unwrap().last {
-            last.report.received = long_ago;
-        }
-        reports.mark_old(Timestamp::now());
-        let jobs = waiting.now_or_never().expect("the report is too old");
-        assert_eq!(jobs.head.online, None);
-    }
-
-    #[test]
-    fn the_same_content_has_the_same_version_after_a_restart() {
-        let version_with = |count: u64| {
-            let reports = reports();
-            version_of(&reports);
-            reports.store_pending("uid", page(count, 0, 1, count));
-            version_of(&reports)
-        };
-        assert_eq!(version_with(1), version_with(1));
-        assert_ne!(version_with(1), version_with(2));
-    }
-}
+mod tests;

@@ -174,7 +174,10 @@ impl ServerState {
             Report::Instance(state) => {
                 self.reports.store(minicluster, speaker, state, Timestamp::now());
             }
-            Report::Pending(page) => self.reports.store_pending(uid, page),
+            Report::Pending(page) => {
+                let namespace = minicluster.metadata.namespace.as_deref().unwrap_or_default();
+                self.reports.store_pending(namespace, uid, page);
+            }
         }
         self.reports.work(uid, lists)
     }

@@ -131,12 +131,12 @@ mod tests {
         let both = [work(&drain("")), vec![Work::ListPending]].concat();
         assert_eq!(reports.work("uid", true), both);
         assert_eq!(reports.work("uid", false), work(&drain("")), "an agent of the first build");
-        reports.store_pending("uid", PendingPage::default());
+        reports.store_pending("hpc", "uid", PendingPage::default());
         assert!(is_listed("uid"));
         tokio::time::advance(Duration::from_secs(61)).await;
         reports.forget_pending();
         assert_eq!(reports.work("uid", true), work(&drain("")));
-        reports.store_pending("uid", PendingPage::default());
+        reports.store_pending("hpc", "uid", PendingPage::default());
         assert!(!is_listed("uid"), "no client asked for it any more");
         assert!(!is_listed("other"));
     }

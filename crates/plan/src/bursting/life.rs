@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every step can be repeated, and the next one follows from what exists: a controller that is killed
-//! between any two of them goes on where it was.
+//! between any two of them continues with the next.
 
 use flux_operator_api::burst::TargetKind;
 use flux_operator_api::condition::ConditionType;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::claim::{claim, invitation, is_claimed, lifetime_end};
 use super::names::{BURST_FINALIZER, object_name};
 use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
-use super::state::{Progress, Stage, status};
+use super::state::{LAST_RETRY, Progress, Stage, status};
 use crate::time::seconds_after;
 use crate::verdict;
 
@@ -59,14 +59,12 @@ pub enum BurstStep {
 }
 
 impl BurstStep {
-    /// Whether it is made at the target, and may fail there.
-    fn is_at_target(&self) -> bool {
+    /// Whether it may be refused: by the target, or as a change of the MiniCluster.
+    fn may_be_refused(&self) -> bool {
         match self {
-            BurstStep::Create | BurstStep::Scale(_) => true,
+            BurstStep::Create | BurstStep::Scale(_) | BurstStep::ClaimCluster(_) => true,
             BurstStep::DeleteObjects | BurstStep::Finish => true,
-            BurstStep::AddFinalizer | BurstStep::ClaimCluster(_) | BurstStep::DeleteSelf(_) => {
-                false
-            }
+            BurstStep::AddFinalizer | BurstStep::DeleteSelf(_) => false,
         }
     }
 }
@@ -82,10 +80,11 @@ pub struct BurstDecision {
     pub requeue_at: Option<Timestamp>,
 }
 
-/// Whether the target has to be asked: not while it is left alone after a failure.
+/// Whether the target has to be asked: not while it is not tried again yet after a failure.
 pub fn must_ask_target(burst: &Burst, now: Timestamp) -> bool {
     let retry_at = burst.status.as_ref().and_then(|it| it.retry_at.parse::<Timestamp>().ok());
-    retry_at.is_none_or(|at| at <= now)
+    // A time that is too far away is of a clock that was wrong.
+    retry_at.is_none_or(|at| at <= now || at > seconds_after(now, LAST_RETRY))
 }
 
 /// Decides what to do about a Burst. Same arguments, same decision.
@@ -99,22 +98,24 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
     let (step, stage) = match is_deleting {
         true => give_back(burst, cluster, &progress, observed.now),
-        false => bring_up(burst, cluster, &progress),
+        false => bring_up(burst, cluster, &progress, observed),
     };
     progress.stage = stage;
-    progress.will_try = step.as_ref().is_some_and(BurstStep::is_at_target);
+    progress.will_try = step.as_ref().is_some_and(BurstStep::may_be_refused);
     let mut status = status(burst, cluster, &progress, observed);
+    if step == Some(BurstStep::Create) && burst.spec.target.is_made_by_program() {
+        status.cluster_made = true;
+    }
+    if view.is_some_and(|view| view.presence == Presence::ClusterDeleted) {
+        status.cluster_made = false;
+    }
     let is_there = |view: &&TargetView| view.has_any() || step == Some(BurstStep::Create);
     if let Some(view) = view.filter(is_there).filter(|_| status.place.is_empty()) {
         status.place.clone_from(&view.place);
     }
-    // What is recorded in the status must be there before the step is made.
-    let step = match step {
-        None if !is_deleting => {
-            give_back_reason(burst, &status, observed).map(BurstStep::DeleteSelf)
-        }
-        step => step,
-    };
+    // Also while a step is tried again and again: the time of a Burst is limited.
+    let over = give_back_reason(burst, &status, observed).filter(|_| !is_deleting);
+    let step = over.map(BurstStep::DeleteSelf).or(step);
     let requeue_at = requeue_at(burst, &status, step.is_some(), observed.now);
     BurstDecision { status, step, requeue_at }
 }
@@ -143,6 +144,7 @@ fn bring_up(
     burst: &Burst,
     cluster: Option<&MiniCluster>,
     progress: &Progress<'_>,
+    observed: &BurstObserved<'_>,
 ) -> (Option<BurstStep>, Stage) {
     let was_started = burst.status.as_ref().is_some_and(|it| !it.cluster_uid.is_empty());
     let Some(cluster) = cluster else {
@@ -163,11 +165,23 @@ fn bring_up(
     if let Some(problem) = unreachable_cluster(burst, cluster) {
         return (None, Stage::Blocked(problem));
     }
-    let keep = burst.spec.target.scaling.as_ref().map(|_| burst.spec.nodes);
+    let closing = closing_reason(burst, progress, observed);
+    let keep = match closing {
+        Some(_) => Some(0),
+        None => burst.spec.target.scaling.as_ref().map(|_| burst.spec.nodes),
+    };
     let wanted = invitation(burst, keep);
     if !is_claimed(burst, cluster, wanted.as_ref()) {
         let step = BurstStep::ClaimCluster(claim(cluster, wanted.as_ref()));
         return (Some(step), Stage::Preparing);
+    }
+    if let Some(why) = closing {
+        // What is known of jobs is some seconds old: one may have started. The operator drains the ranks
+        // of a joiner when that is deleted.
+        let is_drained = progress.lease.is_none_or(|it| it.is_drained_from(0));
+        let can_leave = if wanted.is_some() { is_drained } else { !has_jobs(progress, observed) };
+        let step = can_leave.then(|| BurstStep::DeleteSelf(why.to_owned()));
+        return (step, Stage::Draining);
     }
     // A joiner asks for its ranks itself.
     if wanted.is_some() && progress.lease.is_none() {
@@ -178,9 +192,10 @@ fn bring_up(
             return (Some(BurstStep::Create), Stage::Preparing);
         }
         // What is being deleted has the names that the next ones need.
-        Presence::ClusterComing(_) | Presence::ClusterDown | Presence::Leaving => {
-            return (None, Stage::Preparing);
-        }
+        Presence::ClusterComing(_)
+        | Presence::ClusterDown
+        | Presence::ClusterDeleted
+        | Presence::Leaving => return (None, Stage::Preparing),
         Presence::Complete => {}
     }
     let nodes = burst.spec.nodes;
@@ -254,13 +269,31 @@ fn give_back_reason(
     if let Some(why) = failure.filter(|_| burst.owning_policy().is_some()) {
         return Some(format!("its Job at the target has failed: {why}"));
     }
-    if idle_until(burst, status).is_some_and(|until| now >= until) && observed.running.is_some() {
-        return Some("no job has run on its nodes for a while".to_owned());
-    }
     let has_joined = status.online > 0 || !status.joined_at.is_empty();
     let has_policy = burst.owning_policy().is_some();
     (has_policy && !has_joined && now >= burst.join_deadline())
         .then(|| "its brokers did not join in time".to_owned())
+}
+
+/// Why no more jobs should start on the nodes of a Burst, so that it can be given back.
+fn closing_reason(
+    burst: &Burst,
+    progress: &Progress<'_>,
+    observed: &BurstObserved<'_>,
+) -> Option<&'static str> {
+    if burst.spec.drain {
+        return Some("it was to be drained");
+    }
+    let until = idle_until(burst, burst.status.as_ref()?)?;
+    let is_idle = observed.running.is_some() && !has_jobs(progress, observed);
+    (is_idle && observed.now >= until).then_some("no job has run on its nodes for a while")
+}
+
+/// Whether jobs run on its nodes, or may run there.
+fn has_jobs(progress: &Progress<'_>, observed: &BurstObserved<'_>) -> bool {
+    let Some(running) = &observed.running else { return true };
+    let ranks = progress.lease.map(|lease| lease.ranks.to_set()).unwrap_or_default();
+    running.iter().any(|it| !it.intersection(&ranks).is_empty())
 }
 
 /// Until when a Burst may be without a job.
@@ -285,8 +318,8 @@ fn give_back(
     }
     let since = burst.status.as_ref().and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
     // It is recorded first.
-    let Some(since) = since else { return (None, Stage::Draining) };
-    // Of an instance that has ended, nobody drains ranks.
+    let Some(since) = since.filter(|it| *it <= now) else { return (None, Stage::Draining) };
+    // No operator drains the ranks of an instance that has finished.
     let is_alive = |it: &&MiniCluster| it.metadata.deletion_timestamp.is_none() && needs_nodes(it);
     if let Some(cluster) = cluster.filter(is_alive)
         && let Some(none) = invitation(burst, Some(0))
@@ -302,7 +335,7 @@ fn give_back(
     let is_joiner = matches!(burst.spec.target.kind(), TargetKind::Cluster);
     let has_jobs = burst.status.as_ref().is_some_and(|status| status.jobs > 0);
     let stage = if is_joiner && has_jobs { Stage::Draining } else { Stage::GivingBack };
-    // What is being deleted takes its time.
+    // Its deletion has been requested already.
     let is_leaving = view.presence == Presence::Leaving;
     ((!is_leaving).then_some(BurstStep::DeleteObjects), stage)
 }

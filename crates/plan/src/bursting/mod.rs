@@ -9,9 +9,11 @@ mod made_cluster;
 mod names;
 mod observed;
 mod policy;
+mod policy_burst;
 mod remote_pool;
 mod spare_ranks;
 mod state;
+mod unreadable;
 mod usage;
 
 pub use claim::{deadline_seconds, has_claim, release};
@@ -21,17 +23,20 @@ pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
-    CommandJobs, Deletion, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
-    cluster_nodes, cluster_secret, command_presence, down_job, up_job,
+    CommandJobs, Deletion, Growth, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
+    cluster_nodes, cluster_secret, command_presence, down_job, gke_command, gke_job, may_exist,
+    up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,
-    burst_labels, field_manager, is_object_name, object_name, policy_burst_name,
-    remote_config_map_name, remote_secret_name,
+    burst_labels, field_manager, is_object_name, object_name, remote_config_map_name,
+    remote_secret_name,
 };
 pub use observed::{BurstObserved, Presence, TargetFailure, TargetView, job_failure, pods_trouble};
-pub use policy::{policy_status, selects};
+pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
+pub use policy_burst::policy_burst;
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
 pub use spare_ranks::burst_ranks;
 pub(crate) use spare_ranks::with_burst_ranks;
+pub use unreadable::{WhileUnreadable, while_unreadable};
 pub use usage::{day, two_decimals, used_today, with_finished};

@@ -34,8 +34,8 @@ pub struct TargetView {
     pub place: String,
     /// How many pods its Job or joiner should have.
     pub nodes: i32,
-    /// How many it has, running or not: as many nodes are used.
-    pub present: i32,
+    /// How many it has, running or not: as many nodes are used. `None`: as many as before.
+    pub present: Option<i32>,
     /// Why pods do not start, if there is a reason.
     pub trouble: Option<(Reason, String)>,
     /// Why its Job will never start a pod again, if it has failed.
@@ -54,8 +54,10 @@ pub enum Presence {
     ClusterComing(String),
     /// A Kubernetes cluster was made for it, and has no brokers.
     ClusterReady,
-    /// Its cluster was deleted, or could not be: `delete` has to be called again.
+    /// Its cluster could not be deleted: `delete` has to be called again.
     ClusterDown,
+    /// Its cluster was deleted, and `delete` has to be called again for what is recorded of that.
+    ClusterDeleted,
     /// The Job of its brokers, which is created last, or its joiner.
     Complete,
     /// Something that is being deleted.

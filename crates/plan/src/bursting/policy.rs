@@ -9,34 +9,91 @@ use kube::core::{Selector, SelectorExt};
 use super::usage::{day, two_decimals, used_today};
 use crate::verdict::{self, no, yes};
 
-/// Whether a policy serves a MiniCluster. One whose selector is not valid serves none.
-pub fn selects(policy: &BurstPolicy, cluster: &MiniCluster) -> bool {
-    let selector = Selector::try_from(policy.spec.selector.clone());
-    policy.namespace() == cluster.namespace()
-        && policy.metadata.deletion_timestamp.is_none()
-        && selector.is_ok_and(|selector| selector.matches(cluster.labels()))
+/// How many policies of a namespace are applied: the oldest ones. Each is compared with each MiniCluster of
+/// the namespace, and with each of its jobs.
+pub const MAX_POLICIES: usize = 64;
+
+/// How many labels, expressions and values a selector may have in total, for the same reason.
+const MAX_SELECTOR_PARTS: usize = 256;
+
+/// Whether the burst controller applies a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// It does, if the policy is valid.
+    Applied,
+    /// It does not serve the namespace.
+    NotListed,
+    /// The namespace has [`MAX_POLICIES`] that are older.
+    TooMany,
 }
 
-/// The status of a policy whose Bursts these are, without what is known of jobs. `is_served`: the
-/// controller serves its namespace; `clusters` is how many MiniClusters it selects, and `unknown` are
-/// those of them whose jobs are not known.
+/// The MiniClusters that a policy serves.
+#[derive(Clone, Debug)]
+pub struct ServedClusters {
+    namespace: Option<String>,
+    /// `None` if it serves none.
+    selector: Option<Selector>,
+}
+
+impl ServedClusters {
+    /// Those of a policy. One whose selector is not valid serves none.
+    pub fn of(policy: &BurstPolicy) -> ServedClusters {
+        let is_deleting = policy.metadata.deletion_timestamp.is_some();
+        let selector = selector(policy).ok().filter(|_| !is_deleting);
+        ServedClusters { namespace: policy.namespace(), selector }
+    }
+
+    /// Whether a MiniCluster is one of them.
+    pub fn contains(&self, cluster: &MiniCluster) -> bool {
+        // Namespaces first: that costs nothing, and policies of others must not cost more.
+        self.namespace == cluster.namespace()
+            && self.selector.as_ref().is_some_and(|it| it.matches(cluster.labels()))
+    }
+}
+
+/// Whether a policy serves a MiniCluster. Use [`ServedClusters`] to compare it with several.
+pub fn selects(policy: &BurstPolicy, cluster: &MiniCluster) -> bool {
+    policy.namespace() == cluster.namespace() && ServedClusters::of(policy).contains(cluster)
+}
+
+fn selector(policy: &BurstPolicy) -> Result<Selector, String> {
+    let selector = &policy.spec.selector;
+    let labels = selector.match_labels.as_ref().map_or(0, |it| it.len());
+    let expressions = selector.match_expressions.iter().flatten();
+    let parts = expressions.map(|it| it.values.as_ref().map_or(0, Vec::len).saturating_add(1));
+    if parts.fold(labels, usize::saturating_add) > MAX_SELECTOR_PARTS {
+        return Err(format!(
+            "it has more than {MAX_SELECTOR_PARTS} labels, expressions and values in total"
+        ));
+    }
+    Selector::try_from(selector.clone()).map_err(|error| error.to_string())
+}
+
+/// The status of a policy whose Bursts these are, without what is known of jobs. `clusters` is how many
+/// MiniClusters it selects, and `unknown` are those of them whose jobs are not known.
 pub fn policy_status(
     policy: &BurstPolicy,
     bursts: &[&Burst],
-    is_served: bool,
+    service: Service,
     clusters: i32,
     unknown: &[String],
     now: Timestamp,
 ) -> BurstPolicyStatus {
     let before = policy.status.clone().unwrap_or_default();
-    let accepted = match (is_served, Selector::try_from(policy.spec.selector.clone())) {
-        (false, _) => no(
+    let accepted = match (service, selector(policy)) {
+        (Service::NotListed, _) => no(
             Reason::NamespaceNotListed,
             "the burst controller does not serve this namespace: an administrator has to list it \
              (flux-operator manifests --burst-namespace)",
         ),
-        (true, Err(error)) => no(Reason::BadSelector, &format!("selector is not valid: {error}")),
-        (true, Ok(_)) => yes(Reason::Accepted, "the policy is applied"),
+        (Service::TooMany, _) => no(
+            Reason::TooManyPolicies,
+            "this namespace has 64 policies that are older, and no more are applied: delete some",
+        ),
+        (Service::Applied, Err(error)) => {
+            no(Reason::BadSelector, &format!("selector is not valid: {error}"))
+        }
+        (Service::Applied, Ok(_)) => yes(Reason::Accepted, "the policy is applied"),
     };
     let active = match (accepted.status, policy.spec.suspend, unknown) {
         ("True", true, _) => no(Reason::Suspended, "it requests no more nodes: suspend is set"),
@@ -72,5 +129,58 @@ pub fn policy_status(
         observed_generation: generation,
         conditions: verdict::conditions(verdicts, generation, &before.conditions, now),
         ..BurstPolicyStatus::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flux_operator_testkit::smallest_minicluster;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(selector: &Value) -> BurstPolicy {
+        let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+            "metadata": { "name": "p", "namespace": "hpc", "generation": 3 },
+            "spec": { "selector": selector, "limits": { "nodes": 4 },
+                "targets": [{ "name": "t", "maxNodes": 4, "cluster": {} }] } });
+        serde_json::from_value(policy).unwrap()
+    }
+
+    fn accepted(policy: &BurstPolicy, service: Service) -> String {
+        let status = policy_status(policy, &[], service, 1, &[], Timestamp::UNIX_EPOCH);
+        assert_eq!(status.observed_generation, Some(3));
+        status.conditions[0].reason.clone()
+    }
+
+    #[test]
+    fn a_policy_serves_miniclusters_of_its_namespace_with_the_labels() {
+        let cluster = |namespace: &str, labels: Value| -> MiniCluster {
+            let mut cluster = smallest_minicluster("fs");
+            cluster["metadata"]["namespace"] = namespace.into();
+            cluster["metadata"]["labels"] = labels;
+            serde_json::from_value(cluster).unwrap()
+        };
+        let policy = policy(&json!({ "matchLabels": { "team": "a" } }));
+        let served = ServedClusters::of(&policy);
+        for (namespace, team, is_served) in
+            [("hpc", "a", true), ("hpc", "b", false), ("other", "a", false)]
+        {
+            let cluster = cluster(namespace, json!({ "team": team }));
+            assert_eq!(served.contains(&cluster), is_served, "{namespace} {team}");
+            assert_eq!(selects(&policy, &cluster), is_served, "{namespace} {team}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_is_not_applied_says_why() {
+        let valid = policy(&json!({}));
+        assert_eq!(accepted(&valid, Service::Applied), "Accepted");
+        assert_eq!(accepted(&valid, Service::NotListed), "NamespaceNotListed");
+        assert_eq!(accepted(&valid, Service::TooMany), "TooManyPolicies");
+        let values: Vec<String> = (0..MAX_SELECTOR_PARTS).map(|it| it.to_string()).collect();
+        let large =
+            json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": values }] });
+        assert_eq!(accepted(&policy(&large), Service::Applied), "BadSelector");
     }
 }

@@ -11,7 +11,7 @@ use crate::verdict::{self, Verdict, no, unknown, yes};
 
 /// How soon a target is tried again after its first failure, and after many, in seconds.
 const FIRST_RETRY: i64 = 5;
-const LAST_RETRY: i64 = 300;
+pub(super) const LAST_RETRY: i64 = 300;
 
 /// The same after many failures because of credentials: a user may be about to correct them, and most are
 /// noticed without asking the target.
@@ -24,7 +24,7 @@ pub(super) struct Progress<'a> {
     pub(super) view: Option<&'a TargetView>,
     pub(super) failure: Option<&'a TargetFailure>,
     pub(super) stage: Stage,
-    /// A step at the target follows, which may fail.
+    /// A step follows that may be refused.
     pub(super) will_try: bool,
 }
 
@@ -63,8 +63,13 @@ pub(super) fn status(
     if let Some(cluster) = cluster.filter(|_| !is_deleting) {
         record_start(&mut status, burst, cluster);
     }
-    if is_deleting && status.giving_back_since.is_empty() {
+    // Times in the future are of a clock that was wrong.
+    let is_past = |time: &str| time.parse::<Timestamp>().is_ok_and(|time| time <= now);
+    if is_deleting && !is_past(&status.giving_back_since) {
         status.giving_back_since = now.to_string();
+    }
+    if !status.idle_since.is_empty() && !is_past(&status.idle_since) {
+        status.idle_since = now.to_string();
     }
     if let Some(lease) = progress.lease {
         status.ranks = lease.ranks.to_string();
@@ -78,7 +83,8 @@ pub(super) fn status(
     record_jobs(&mut status, burst, progress, observed);
     record_failure(&mut status, progress, now);
     if let Some(view) = progress.view {
-        count(&mut status, view.present, burst.spec.target.price(), now);
+        let present = if view.has_any() { view.present } else { Some(0) };
+        count(&mut status, present, burst.spec.target.price(), now);
     }
     let verdicts = verdicts(progress, &before, burst.spec.nodes);
     let generation = burst.metadata.generation;
@@ -124,7 +130,8 @@ fn record_failure(status: &mut BurstStatus, progress: &Progress<'_>, now: Timest
             status.failures = status.failures.saturating_add(1);
             status.retry_at = seconds_after(now, seconds).to_string();
         }
-        (None, Some(_)) if !progress.will_try => {
+        // While it is given back, an answer says nothing: what is deleted may fail again.
+        (None, Some(_)) if !progress.will_try && progress.stage != Stage::GivingBack => {
             status.failures = 0;
             status.retry_at.clear();
         }

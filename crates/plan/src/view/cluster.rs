@@ -121,7 +121,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         duration,
         estimate,
         held,
-        attributes: attributes.into_iter().map(|(name, value)| (name, value.into())).collect(),
+        attributes: attributes.into(),
     };
     serde_json::to_string(&job).expect("the keys of its maps are strings")
 }

@@ -1,8 +1,9 @@
 //! What becomes of a Burst, and that a controller that is killed goes on where it was.
 
 use flux_operator_api::Reason;
-use flux_operator_plan::bursting::Presence;
+use flux_operator_plan::bursting::{Presence, must_ask_target};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -184,6 +185,78 @@ fn a_burst_without_a_job_is_given_back_after_its_idle_time() {
     world.pass(1000);
     world.settle();
     assert_eq!(world.reason("Ready"), "True Joined");
+}
+
+fn keep(world: &World) -> Option<i32> {
+    let spec = &world.cluster.as_ref().unwrap().spec;
+    spec.flux.as_ref().unwrap().bursting.as_ref().unwrap().invitations[0].keep
+}
+
+/// What is known of jobs is some seconds old.
+#[test]
+fn a_job_that_starts_when_the_idle_time_is_over_keeps_the_burst() {
+    let mut world = ready(json!({ "idleSeconds": 100 }));
+    world.started = vec!["3".parse().unwrap()];
+    world.pass(100);
+    world.settle();
+    assert_eq!(keep(&world), Some(0), "no other job starts there");
+    assert!(world.status().giving_back_since.is_empty(), "the job would be lost");
+    world.running = std::mem::take(&mut world.started);
+    world.settle();
+    assert_eq!((keep(&world), world.reason("Ready").as_str()), (None, "True Joined"));
+    world.running.clear();
+    world.settle();
+    world.pass(100);
+    world.settle();
+    expect_gone(&world);
+}
+
+/// In a busy queue there is always a job that would start.
+#[test]
+fn a_burst_that_is_drained_lets_its_jobs_finish_and_gets_no_other() {
+    let mut world = ready(json!({ "graceSeconds": 0 }));
+    world.running = vec!["3".parse().unwrap()];
+    world.burst.as_mut().unwrap().spec.drain = true;
+    world.settle();
+    assert_eq!(keep(&world), Some(0));
+    assert_eq!(world.reason("GivingBack"), "True Draining");
+    assert!(world.has_any() && world.status().giving_back_since.is_empty());
+    world.running.clear();
+    world.settle();
+    expect_gone(&world);
+}
+
+#[test]
+fn a_burst_whose_invitation_is_refused_says_so_and_has_a_lifetime() {
+    let mut world = World::new(json!({}));
+    world.refuses_claims = true;
+    world.settle();
+    assert_eq!(world.reason("Prepared"), "False LenderNotReady");
+    let claims = world.steps.iter().filter(|it| **it == "ClaimCluster").count();
+    assert!((2..6).contains(&claims), "{:?}", world.steps);
+    world.pass(3600);
+    world.settle();
+    expect_gone(&world);
+}
+
+/// The clock of a machine that was suspended may have been wrong for a moment.
+#[test]
+fn times_that_are_too_far_away_are_not_waited_for() {
+    let mut world = ready(json!({}));
+    let next_day = world.now + SignedDuration::from_hours(24);
+    let status = world.burst.as_mut().unwrap().status.as_mut().unwrap();
+    status.retry_at = next_day.to_string();
+    status.giving_back_since = next_day.to_string();
+    world.running = vec!["3".parse().unwrap()];
+    world.delete_burst();
+    world.settle();
+    assert!(world.has_any(), "its grace period is not over");
+    world.pass(60);
+    world.settle();
+    expect_gone(&world);
+    let mut world = ready(json!({}));
+    world.burst.as_mut().unwrap().status.as_mut().unwrap().retry_at = next_day.to_string();
+    assert!(must_ask_target(world.burst(), world.now));
 }
 
 #[test]

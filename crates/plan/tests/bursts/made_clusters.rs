@@ -3,15 +3,17 @@
 use flux_operator_api::burst::{ClusterApiTarget, CommandTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    CommandJobs, Deletion, Presence, cluster_api_cluster, cluster_api_presence, cluster_nodes,
-    cluster_secret, command_presence, down_job, object_name, up_job,
+    CommandJobs, Deletion, Growth, Presence, cluster_api_cluster, cluster_api_presence,
+    cluster_nodes, cluster_secret, command_presence, down_job, may_exist, object_name, up_job,
 };
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::world::{World, burst};
+use super::world::{World, burst, failure};
 
 #[test]
 fn a_burst_waits_for_its_cluster_and_says_how_far_it_is() {
@@ -73,21 +75,34 @@ fn applied(target: Value, template: Option<&str>) -> Result<Value, String> {
 
 #[test]
 fn a_cluster_of_a_class_has_its_nodes_and_variables() {
-    let target = json!({ "class": { "name": "quick", "namespace": "classes", "workers": "w" },
+    let target = json!({ "class": { "name": "quick", "workers": "w" },
         "version": "v1.34.0", "variables": { "zone": "a", "disk": { "size": 3 } } });
     let cluster = applied(target, None).unwrap();
     assert_eq!(cluster["apiVersion"], "cluster.x-k8s.io/v1beta2");
     assert_eq!(
         cluster["spec"]["topology"],
         json!({
-            "classRef": { "name": "quick", "namespace": "classes" },
+            "classRef": { "name": "quick" },
             "version": "v1.34.0",
-            "controlPlane": { "replicas": 1 },
             "workers": { "machineDeployments": [{ "class": "w", "name": "burst", "replicas": 2 }] },
             "variables": [{ "name": "disk", "value": { "size": 3 } }, { "name": "zone", "value": "a" }],
         })
     );
     assert_eq!(cluster["metadata"]["ownerReferences"][0]["kind"], "Burst");
+}
+
+/// A control plane of a cloud has no machines, and no field for their number.
+#[test]
+fn what_the_user_leaves_out_is_left_out() {
+    let topology = |more: Value| {
+        let mut target = json!({ "class": { "name": "q", "workers": "w" }, "version": "v1.34.0" });
+        flux_operator_testkit::merge(&mut target, &more);
+        applied(target, None).unwrap()["spec"]["topology"].clone()
+    };
+    let least = topology(json!({}));
+    assert!(least.get("controlPlane").is_none() && least.get("variables").is_none(), "{least}");
+    let three = topology(json!({ "class": { "controlPlaneMachines": 3 } }));
+    assert_eq!(three["controlPlane"], json!({ "replicas": 3 }));
 }
 
 const TEMPLATE: &str = "
@@ -121,6 +136,10 @@ fn a_template_of_anything_else_is_refused() {
         (("cluster.x-k8s.io/v1beta2", "v1"), "not a Cluster of"),
         (("${NAME}\n", "other\n"), "metadata.name is not ${NAME}"),
         (("${NAMESPACE}", "kube-system"), "metadata.namespace is not ${NAMESPACE}"),
+        (
+            ("topology:\n", "topology:\n    classRef: {name: c, namespace: classes}\n"),
+            "its class is of another namespace",
+        ),
         (("spec:", "---\nspec:"), "not one Cluster of"),
         (("spec:", ": ["), "not one Cluster of"),
     ] {
@@ -227,34 +246,39 @@ fn a_program_is_done_when_it_has_finished_and_written_the_secret() {
     assert!(failure.unwrap().starts_with("it ended; see kubectl logs -n ns job/burst-"));
 }
 
-#[test]
-fn nodes_that_a_program_could_not_add_do_not_end_the_burst() {
-    let burst = burst(&json!({}));
-    let grows = jobs(&burst, &[(Some("Complete"), 0), (Some("Failed"), 0)], None);
-    let (presence, failure) = command_presence(&burst, &grows, true);
-    assert_eq!(presence, Presence::ClusterReady);
-    assert!(failure.unwrap().contains("-up-2"));
-}
-
 /// It would choose which nodes to delete, and jobs may run on them.
 #[test]
 fn a_program_is_run_for_more_nodes_and_never_for_fewer() {
     let burst = burst(&json!({}));
-    let made = jobs(&burst, &[(Some("Complete"), 0), (Some("Complete"), 0)], None);
-    let next = |nodes| made.next_up(&burst, &command(), nodes);
-    assert_eq!((next(1), next(2)), (None, None));
-    assert_eq!(next(3), Some(up_job(&burst, &command(), 3)));
-    let none = jobs(&burst, &[], None);
-    assert_eq!(none.next_up(&burst, &command(), 1), Some(up_job(&burst, &command(), 1)));
+    let next = |up: &[(Option<&str>, i32)], nodes| {
+        let jobs = jobs(&burst, up, None);
+        match jobs.next_growth(&burst, &command(), nodes) {
+            Growth::Run(job) => format!("Run {}", job.name_any().replace(&object_name(&burst), "")),
+            Growth::Retry(job, why) => {
+                format!("Retry {} {why}", job.name_any().replace(&object_name(&burst), ""))
+            }
+            other => format!("{other:?}"),
+        }
+    };
+    let complete = (Some("Complete"), 0);
+    assert_eq!(next(&[], 1), "Run -up-1");
+    assert_eq!(next(&[complete, complete], 1), "Enough");
+    assert_eq!(next(&[complete, complete], 2), "Enough");
+    assert_eq!(next(&[complete, complete], 3), "Run -up-3");
+    // Two programs would each undo what the other does.
+    assert_eq!(next(&[complete, (None, 1)], 3), "Wait");
+    assert_eq!(next(&[complete, (Some("Failed"), 0)], 2), "Retry -up-2 it ended");
+    assert_eq!(next(&[complete, (Some("Failed"), 0)], 3), "Run -up-3");
 }
 
 #[test]
 fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
     let burst = burst(&json!({}));
+    let made = of_status(json!({ "clusterMade": true, "givingBackSince": "2026-05-04T10:00:00Z" }));
     let step = |up: &[(Option<&str>, i32)], down: Option<Option<&str>>| {
         let jobs = jobs(&burst, up, down);
         let short = |job: &Job| job.name_any().replace(&object_name(&burst), "");
-        let step = match jobs.next_deletion() {
+        let step = match jobs.next_deletion(may_exist(&made)) {
             Deletion::StopUp(jobs) => {
                 let names: Vec<String> = jobs.into_iter().map(short).collect();
                 format!("StopUp {}", names.join(" "))
@@ -262,12 +286,13 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
             Deletion::RetryDown(job, why) => format!("RetryDown {} {why}", short(job)),
             other => format!("{other:?}"),
         };
-        (step, command_presence(&burst, &jobs, true).0)
+        (step, command_presence(&made, &jobs, true).0)
     };
     let ready = Presence::ClusterReady;
     let complete = (Some("Complete"), 0);
     let cases = [
-        (step(&[], None), ("RemoveRecords", Presence::Nothing)),
+        // Others have deleted its Job.
+        (step(&[], None), ("RunDown", ready.clone())),
         (step(&[complete, (None, 1)], None), ("StopUp -up-2", ready.clone())),
         (step(&[complete, (Some("Suspended"), 1)], None), ("Wait", ready.clone())),
         (step(&[complete, (Some("Suspended"), 0)], None), ("RunDown", ready.clone())),
@@ -277,11 +302,87 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
             step(&[complete], Some(Some("Failed"))),
             ("RetryDown -down it ended", Presence::ClusterDown),
         ),
-        (step(&[complete], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDown)),
+        (step(&[complete], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDeleted)),
         // Killed before the last one was deleted.
-        (step(&[], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDown)),
+        (step(&[], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDeleted)),
     ];
     for ((step, presence), expected) in cases {
         assert_eq!((step.as_str(), presence), expected);
     }
+    let none = jobs(&burst, &[], None);
+    assert_eq!(none.next_deletion(may_exist(&burst)), Deletion::RemoveRecords);
+    assert_eq!(command_presence(&burst, &none, true).0, Presence::Nothing);
+}
+
+/// A Burst that is being deleted, with this status.
+fn of_status(status: Value) -> Burst {
+    let mut burst = burst(&json!({}));
+    burst.metadata.deletion_timestamp = Some(Time(super::world::start()));
+    burst.status = Some(serde_json::from_value(status).unwrap());
+    burst
+}
+
+/// Kubernetes would delete them with the Burst, or before it, and what they have made would be forgotten.
+#[test]
+fn jobs_of_a_program_do_not_belong_to_the_burst() {
+    let burst = burst(&json!({}));
+    assert_eq!(up_job(&burst, &command(), 1).metadata.owner_references, None);
+    assert_eq!(down_job(&burst, &command()).metadata.owner_references, None);
+}
+
+#[test]
+fn what_a_program_has_made_is_recorded_until_it_was_deleted() {
+    let command = json!({ "image": "i", "up": ["u"], "down": ["d"], "serviceAccount": "a" });
+    let target = json!({ "name": "made", "maxNodes": 4, "kubeconfig": null, "command": command });
+    let mut world = World::new(json!({ "target": target }));
+    (world.makes_cluster, world.is_made) = (true, true);
+    world.settle();
+    assert_eq!(world.reason("Ready"), "True Joined");
+    assert!(world.status().cluster_made);
+    world.lingers = true;
+    world.delete_burst();
+    world.settle();
+    assert!(world.status().cluster_made, "it is not known that it was deleted");
+    world.target.presence = Presence::ClusterDeleted;
+    world.reconcile(true);
+    assert!(!world.status().cluster_made);
+}
+
+/// Nodes that are drained, or whose number is not known, are paid for.
+#[test]
+fn a_cluster_that_is_deleted_counts_until_it_is_gone() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    assert_eq!(world.status().counted_nodes, 2);
+    world.hides_pods = true;
+    world.lingers = true;
+    world.delete_burst();
+    world.settle();
+    assert_eq!((world.status().counted_nodes, world.has_any()), (2, true));
+    world.target.presence = Presence::Nothing;
+    world.reconcile(true);
+    assert_eq!(world.status().counted_nodes, 0);
+}
+
+/// Otherwise a program that fails at once would be run without a pause.
+#[test]
+fn a_program_that_cannot_delete_its_cluster_is_run_less_and_less_often() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    world.lingers = true;
+    world.delete_burst();
+    world.settle();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        world.failure = failure(Reason::TargetRefused);
+        world.reconcile(false);
+        let retry_at: Timestamp = world.status().retry_at.parse().unwrap();
+        waits.push(retry_at.duration_since(world.now).as_secs());
+        // It is run again: its Job exists.
+        world.failure = None;
+        world.now = retry_at;
+        world.target.presence = Presence::Leaving;
+        world.reconcile(false);
+    }
+    assert_eq!(waits, [5, 10, 20, 40]);
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conditions;
+mod gke;
 mod life;
 mod made_clusters;
 mod usage;

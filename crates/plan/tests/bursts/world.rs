@@ -26,8 +26,14 @@ pub struct World {
     /// Pods that the target does not delete yet.
     pub lingers: bool,
     pub failure: Option<TargetFailure>,
+    /// The target does not say how many pods there are.
+    pub hides_pods: bool,
+    /// The API server refuses to change the MiniCluster.
+    pub refuses_claims: bool,
     /// Ranks of running jobs.
     pub running: Vec<IdSet>,
+    /// The same of jobs that only the lead knows: they have just started.
+    pub started: Vec<IdSet>,
     /// Brokers do not reach the lead, although their pods run.
     pub is_cut_off: bool,
     /// Why the lender refuses brokers.
@@ -70,7 +76,10 @@ impl World {
             is_made: true,
             lingers: false,
             failure: None,
+            hides_pods: false,
+            refuses_claims: false,
             running: Vec::new(),
+            started: Vec::new(),
             is_cut_off: false,
             refusal: None,
             now: start(),
@@ -126,7 +135,10 @@ impl World {
     pub fn observed(&self) -> BurstObserved<'_> {
         let target = must_ask_target(self.burst(), self.now).then(|| match &self.failure {
             Some(failure) => Err(failure.clone()),
-            None => Ok(TargetView { present: self.target.nodes, ..self.target.clone() }),
+            None => {
+                let present = (!self.hides_pods).then_some(self.target.nodes);
+                Ok(TargetView { present, ..self.target.clone() })
+            }
         });
         let running = Some(self.running.clone());
         BurstObserved { cluster: self.cluster.as_ref(), target, running, now: self.now }
@@ -166,6 +178,12 @@ impl World {
         if let Some(failure) = self.failure.clone()
             && matches!(step, BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects)
         {
+            let status = after_failure(self.burst(), &self.observed(), failure);
+            self.burst.as_mut().unwrap().status = Some(status);
+            return;
+        }
+        if self.refuses_claims && matches!(step, BurstStep::ClaimCluster(_)) {
+            let failure = TargetFailure::new(Reason::LenderNotReady, "it has 64 invitations");
             let status = after_failure(self.burst(), &self.observed(), failure);
             self.burst.as_mut().unwrap().status = Some(status);
             return;
@@ -250,7 +268,7 @@ impl World {
                 let all: RankList = (FIRST_RANK..FIRST_RANK + count).collect();
                 let kept = usize::try_from(keep.unwrap_or(ranks)).unwrap();
                 let (_, left) = all.split_at(kept);
-                let busy = IdSet::union_all(&self.running);
+                let busy = IdSet::union_all(self.running.iter().chain(&self.started));
                 let drained = left.to_set().difference(&busy).to_string();
                 Lease {
                     ranks: all.to_string(),

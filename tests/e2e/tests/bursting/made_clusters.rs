@@ -1,5 +1,5 @@
-//! Clusters that are made for a Burst and deleted with it. The second testbed plays the cluster that is
-//! made.
+//! Clusters that are made for a Burst and deleted with it, by a program; and who may have any made. The
+//! second testbed plays the cluster that is made.
 
 use std::sync::Mutex;
 
@@ -8,8 +8,7 @@ use flux_operator_install::BurstClusters;
 use flux_operator_testkit::images::import_kubectl_to;
 use flux_operator_tests_e2e::TestNamespace;
 use flux_operator_tests_e2e::access::apply;
-use flux_operator_tests_e2e::cluster_api::{install_cluster_api, play_cluster_api};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -106,35 +105,6 @@ async fn b26_what_a_program_has_made_is_deleted_if_it_fails() -> Result<()> {
         wait_until_nothing_is_left(home).await?;
         ensure!(made(home).await?.is_empty(), "what was made is left");
         drop(controller);
-        Ok(())
-    })
-    .await
-}
-
-/// Cluster API makes the cluster; the controller is killed after every write.
-#[tokio::test(flavor = "multi_thread")]
-async fn b26_cluster_api_makes_a_cluster_and_deletes_it() -> Result<()> {
-    with_target(async |home, away| {
-        home.burst_clusters = ALLOWED;
-        install_cluster_api(home).await?;
-        let target = json!({ "name": "made", "maxNodes": 4, "startupSeconds": 10, "clusterAPI": {
-            "class": { "name": "small", "workers": "worker" }, "version": "v1.34.0",
-            "variables": { "zone": "a" }, "namespace": away.namespace,
-        } });
-        home.create_policy("burst", json!({ "targets": [target] })).await?;
-        start_primary(home, "primary").await?;
-        let count = Mutex::new(0);
-        let kubeconfig = away.target_kubeconfig().await?.to_string();
-        tokio::select! {
-            ended = play_cluster_api(home, &kubeconfig) => ended?,
-            ended = live_through(home, away, crash_after_every_write(home, &count)) => ended?,
-        }
-        wait_until_nothing_is_left(home).await?;
-        let secrets = home.api::<Secret>().list(&ListParams::default()).await?;
-        let left = secrets.iter().map(ResourceExt::name_any).find(|it| it.ends_with("-kubeconfig"));
-        ensure!(left.is_none(), "{left:?} is left");
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        ensure!(count >= 11, "only {count} controllers were killed");
         Ok(())
     })
     .await

@@ -83,15 +83,19 @@ pub(super) fn answers(
     let pending = decision.answers.len();
     let item = |(position, answer): (usize, Answer)| {
         let job = JobId::from(answer.job).to_string();
-        let recorded = recorded(&serving, cluster, &job).filter(|_| is_short_term(&answer));
+        let recorded = recorded(&serving, cluster, &job).filter(|_| is_by_memory(&answer));
+        let (reason, message, policy) = match recorded {
+            Some((policy, it)) => (it.reason.clone(), it.message.clone(), Some(policy)),
+            None => (answer.reason.to_string(), answer.message, answer.policy),
+        };
         JobReport {
             job,
             state: "pending".to_owned(),
             position: Some(position),
             pending: Some(pending),
-            reason: recorded.map_or(answer.reason.as_str(), |it| &it.reason).to_owned(),
-            message: recorded.map_or(answer.message, |it| it.message.clone()),
-            policy: answer.policy,
+            reason,
+            message,
+            policy,
             burst: answer.burst,
         }
     };
@@ -105,20 +109,22 @@ pub(super) fn answers(
 }
 
 /// Whether an answer depends on what only the controller remembers: since when nodes have been missing,
-/// and which targets have failed.
-fn is_short_term(answer: &Answer) -> bool {
-    answer.reason == AnswerReason::Stabilizing
+/// and which targets have failed. Without that, nodes seem to be requested.
+fn is_by_memory(answer: &Answer) -> bool {
+    matches!(answer.reason, AnswerReason::Stabilizing | AnswerReason::Requested)
 }
 
-/// The controller's own answer for a job, from the status of its policies.
+/// The controller's own answer for a job, and the policy in whose status it is.
 fn recorded<'a>(
     policies: &[&'a BurstPolicy],
     cluster: &MiniCluster,
     job: &str,
-) -> Option<&'a JobAnswer> {
-    let statuses = policies.iter().filter_map(|policy| policy.status.as_ref());
-    let mut answers = statuses.flat_map(|status| &status.jobs);
-    answers.find(|it| it.id == job && it.cluster == cluster.name_any())
+) -> Option<(String, &'a JobAnswer)> {
+    policies.iter().find_map(|policy| {
+        let mut answers = policy.status.as_ref()?.jobs.iter();
+        let answer = answers.find(|it| it.id == job && it.cluster == cluster.name_any())?;
+        Some((policy.name_any(), answer))
+    })
 }
 
 /// A policy with what its Bursts use.
@@ -231,6 +237,29 @@ JOB   REASON          POLICY   BURST      MESSAGE
 ƒ8    WaitsForBurst   cloud    fs-gke-1   starts when the nodes of Burst \"fs-gke-1\" are up
 ";
         assert_eq!(rows(&report), expected);
+    }
+
+    /// It alone remembers since when nodes have been missing, and which targets have failed.
+    #[tokio::test]
+    async fn what_depends_on_the_controllers_memory_is_its_own_answer() {
+        for (seconds, without_memory) in [(5, "Stabilizing"), (0, "Requested")] {
+            let mut policy = policy();
+            policy.spec.when.stabilization_seconds = Some(seconds);
+            let jobs = [(7, 2, "burstable"), (8, 1, "other")];
+            let report = answered(&jobs, std::slice::from_ref(&policy), &[]).await;
+            assert_eq!(reasons(&report), [without_memory, "NotSelected"]);
+            let answer = |id: u64| JobAnswer {
+                cluster: "fs".into(),
+                id: JobId::from(id).to_string(),
+                reason: "TargetFailed".into(),
+                message: "tried again in 90 s".into(),
+            };
+            policy.status.as_mut().unwrap().jobs = vec![answer(7), answer(8)];
+            let report = answered(&jobs, &[policy], &[]).await;
+            assert_eq!(reasons(&report), ["TargetFailed", "NotSelected"], "{without_memory}");
+            assert_eq!(report.items[0].message, "tried again in 90 s");
+            assert_eq!(report.items[0].policy.as_deref(), Some("cloud"));
+        }
     }
 
     #[tokio::test]

@@ -118,7 +118,7 @@ impl ObservedInstance {
             duration: job.duration,
             estimate: job.estimate,
             held: job.is_held,
-            attributes: attributes.into_iter().map(|(name, value)| (name, value.into())).collect(),
+            attributes: attributes.into(),
         }
     }
 }
@@ -267,7 +267,8 @@ pub(super) mod tests {
             nodes: Some(2),
             tasks: 2,
             submitted: 1_767_225_600,
-            attributes: [("burstable".to_owned(), json!(1).into())].into(),
+            attributes: std::collections::BTreeMap::from([("burstable".to_owned(), json!(1))])
+                .into(),
             ..InstanceJob::default()
         };
         assert_eq!(shown.items[0], expected);

@@ -209,6 +209,7 @@ fn new_burst(
             lifetime_seconds: Some(lifetime),
             idle_seconds: wish.idle.map(seconds),
             grace_seconds: Some(policy.spec.give_back.grace_seconds()),
+            drain: false,
             jobs: Vec::new(),
         },
     );

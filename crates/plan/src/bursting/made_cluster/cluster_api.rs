@@ -125,22 +125,29 @@ pub fn cluster_nodes(cluster: &DynamicObject) -> Option<i32> {
 }
 
 fn of_class(target: &ClusterApiTarget, class: &ClusterClassReference, nodes: i32) -> Value {
-    let mut reference = Map::from_iter([("name".to_owned(), json!(class.name))]);
-    if !class.namespace.is_empty() {
-        reference.insert("namespace".to_owned(), json!(class.namespace));
+    let mut topology = Map::from_iter(
+        [
+            ("classRef", json!({ "name": class.name })),
+            ("version", json!(target.version)),
+            (
+                "workers",
+                json!({ "machineDeployments": [
+                    { "class": class.workers, "name": WORKERS, "replicas": nodes },
+                ] }),
+            ),
+        ]
+        .map(|(field, value)| (field.to_owned(), value)),
+    );
+    // Cluster API refuses what is empty.
+    if let Some(machines) = class.control_plane_machines {
+        topology.insert("controlPlane".to_owned(), json!({ "replicas": machines }));
     }
-    let variables = target.variables.iter();
-    let variables: Vec<Value> =
-        variables.map(|(name, value)| json!({ "name": name, "value": value })).collect();
-    json!({ "topology": {
-        "classRef": reference,
-        "version": target.version,
-        "controlPlane": { "replicas": class.control_plane_machines.unwrap_or(1) },
-        "workers": { "machineDeployments": [
-            { "class": class.workers, "name": WORKERS, "replicas": nodes },
-        ] },
-        "variables": variables,
-    } })
+    if !target.variables.is_empty() {
+        let variables = target.variables.iter();
+        let variables = variables.map(|(name, value)| json!({ "name": name, "value": value }));
+        topology.insert("variables".to_owned(), variables.collect());
+    }
+    json!({ "topology": topology })
 }
 
 /// The user's template, for this Burst.
@@ -166,6 +173,13 @@ fn parse_template(
     }
     if template.metadata.namespace.is_some() && template.metadata.namespace != burst.namespace() {
         return Err(refused("metadata.namespace is not ${NAMESPACE}, nor left out"));
+    }
+    let class = template.spec.pointer("/topology/classRef/namespace").and_then(Value::as_str);
+    // Its templates may hold secrets, and who gets the machines can read them.
+    if class.is_some() && class != burst.namespace().as_deref() {
+        return Err(refused(
+            "its class is of another namespace: copy the ClusterClass into this one",
+        ));
     }
     Ok(template)
 }

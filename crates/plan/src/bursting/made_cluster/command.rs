@@ -6,7 +6,8 @@
 //! all deleted ◄─ down has finished ◄─ down ◄─ up-… suspended, and without pods
 //! ```
 //!
-//! While a Job of the one kind exists, something may have been made, so `down` is deleted last.
+//! The status of the Burst records that something may have been made: Jobs can be deleted by others. They
+//! do not belong to the Burst, so that Kubernetes does not delete them with it, or before it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::super::names::object_name;
-use super::super::observed::{Presence, job_failure};
+use super::super::observed::Presence;
+use super::gke::program_failure;
 use super::{cluster_secret, metadata};
 
 /// How often a program that fails is started again, by Kubernetes.
@@ -44,9 +46,21 @@ pub enum Deletion<'a> {
     RunDown,
     /// That program has failed, for this reason. Delete its Job, so that it is run again.
     RetryDown(&'a Job, String),
-    /// Nothing is left: delete the Jobs that have made it, the Secret, and the Job that has deleted it.
-    /// That one last: without it, the program would be run again.
+    /// The cluster does not exist: delete the Jobs and the Secret.
     RemoveRecords,
+}
+
+/// The next step towards a cluster with more nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Growth<'a> {
+    /// It has as many nodes.
+    Enough,
+    /// Wait for the program, which runs: two at the same time could each undo what the other does.
+    Wait,
+    /// Run the program with this Job.
+    Run(Box<Job>),
+    /// The program has failed, for this reason. Delete its Job, so that it is run again.
+    Retry(&'a Job, String),
 }
 
 impl CommandJobs {
@@ -64,27 +78,40 @@ impl CommandJobs {
         sorted
     }
 
-    /// The Job that makes the cluster with this many nodes; `None` if one was made for as many. A
-    /// program never has fewer to make: only Flux knows on which nodes jobs run.
-    pub fn next_up(&self, burst: &Burst, target: &CommandTarget, nodes: i32) -> Option<Job> {
+    /// What to do next so that the cluster has at least this many nodes. A program never has fewer to
+    /// make: only Flux knows on which nodes jobs run.
+    pub fn next_growth(&self, burst: &Burst, target: &CommandTarget, nodes: i32) -> Growth<'_> {
         let prefix = up_prefix(burst);
-        let known =
-            self.up.iter().filter_map(|job| job.name_any().strip_prefix(&prefix)?.parse().ok());
-        let most: i32 = known.max().unwrap_or(0);
-        (nodes > most).then(|| up_job(burst, target, nodes))
+        let size = |job: &Job| -> i32 {
+            let name = job.name_any();
+            name.strip_prefix(&prefix).and_then(|it| it.parse().ok()).unwrap_or(0)
+        };
+        if self.up.iter().any(may_start_pods) {
+            return Growth::Wait;
+        }
+        let enough = || self.up.iter().filter(|job| size(job) >= nodes);
+        if enough().any(|job| is(job, "Complete")) {
+            return Growth::Enough;
+        }
+        match enough().find_map(|job| Some((job, program_failure(job)?))) {
+            Some((job, why)) => Growth::Retry(job, why),
+            None => Growth::Run(Box::new(up_job(burst, target, nodes))),
+        }
     }
 
-    /// What to do next so that nothing is left.
-    pub fn next_deletion(&self) -> Deletion<'_> {
-        if let Some(down) = &self.down {
-            return match job_failure(down) {
-                Some(why) => Deletion::RetryDown(down, why),
-                None if is(down, "Complete") => Deletion::RemoveRecords,
-                None => Deletion::Wait,
-            };
-        }
-        if self.up.is_empty() {
-            return Deletion::RemoveRecords;
+    /// What to do next so that nothing is left. `may_exist`: the status of the Burst says that a cluster
+    /// was made, and not that it was deleted.
+    pub fn next_deletion(&self, may_exist: bool) -> Deletion<'_> {
+        match &self.down {
+            Some(down) if is(down, "Complete") => return Deletion::RemoveRecords,
+            Some(down) => {
+                return match program_failure(down) {
+                    Some(why) => Deletion::RetryDown(down, why),
+                    None => Deletion::Wait,
+                };
+            }
+            None if !may_exist => return Deletion::RemoveRecords,
+            None => {}
         }
         let running: Vec<&Job> = self.up.iter().filter(|job| may_start_pods(job)).collect();
         match running.is_empty() {
@@ -98,7 +125,7 @@ impl CommandJobs {
 /// Whether a Job could still start a pod.
 fn may_start_pods(job: &Job) -> bool {
     let is_suspended = job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true);
-    !is_suspended && !is(job, "Complete") && job_failure(job).is_none()
+    !is_suspended && !is(job, "Complete") && program_failure(job).is_none()
 }
 
 /// Whether a Job has no pod, and starts none.
@@ -148,7 +175,7 @@ fn job(burst: &Burst, target: &CommandTarget, name: &str, argv: &[String], nodes
         restart_policy: Some("Never".to_owned()),
         ..PodSpec::default()
     };
-    let metadata = metadata(burst, name);
+    let metadata = ObjectMeta { owner_references: None, ..metadata(burst, name) };
     let pod_metadata = ObjectMeta { labels: metadata.labels.clone(), ..ObjectMeta::default() };
     Job {
         metadata,
@@ -180,33 +207,45 @@ fn environment(burst: &Burst, target: &CommandTarget, nodes: i32) -> Vec<EnvVar>
     users.chain(ours).collect()
 }
 
-/// How far the program is, and why it has failed, if it has. `has_secret`: it has written the
-/// kubeconfig.
+/// Whether the cluster of a Burst may exist.
+pub fn may_exist(burst: &Burst) -> bool {
+    burst.status.as_ref().is_some_and(|status| status.cluster_made)
+}
+
+/// How far the program is, and why the cluster will never come, if it will not. `has_secret`: the
+/// program has written the kubeconfig.
 pub fn command_presence(
     burst: &Burst,
     jobs: &CommandJobs,
     has_secret: bool,
 ) -> (Presence, Option<String>) {
     if jobs.down.is_some() {
-        let presence = match jobs.next_deletion() {
+        let presence = match jobs.next_deletion(may_exist(burst)) {
             Deletion::Wait => Presence::Leaving,
+            Deletion::RemoveRecords => Presence::ClusterDeleted,
             _ => Presence::ClusterDown,
         };
         return (presence, None);
     }
+    let is_made = jobs.up.iter().any(|job| is(job, "Complete"));
     if jobs.up.is_empty() {
-        // A Secret alone is a leftover that is deleted in the end.
-        return (Presence::Nothing, None);
+        // Others have deleted the Jobs. While it is given back, what may exist has to be deleted.
+        let is_deleting = burst.metadata.deletion_timestamp.is_some();
+        let presence = match may_exist(burst) && (has_secret || is_deleting) {
+            true => Presence::ClusterReady,
+            // A Secret alone is a leftover that is deleted in the end.
+            false => Presence::Nothing,
+        };
+        return (presence, None);
+    }
+    if is_made && has_secret {
+        return (Presence::ClusterReady, None);
     }
     let namespace = burst.namespace().unwrap_or_default();
     let failed = jobs.up.iter().find_map(|job| {
-        let why = job_failure(job)?;
+        let why = program_failure(job)?;
         Some(format!("{why}; see kubectl logs -n {namespace} job/{}", job.name_any()))
     });
-    let is_made = jobs.up.iter().any(|job| is(job, "Complete"));
-    if is_made && has_secret {
-        return (Presence::ClusterReady, failed);
-    }
     let failed = failed.or_else(|| {
         is_made.then(|| {
             let secret = cluster_secret(burst);

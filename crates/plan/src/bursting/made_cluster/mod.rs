@@ -3,6 +3,7 @@
 
 mod cluster_api;
 mod command;
+mod gke;
 
 use flux_operator_api::Burst;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -11,7 +12,8 @@ use kube::{Resource, ResourceExt};
 use super::names::{burst_annotations, burst_labels, object_name};
 
 pub use cluster_api::{cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes};
-pub use command::{CommandJobs, Deletion, command_presence, down_job, up_job};
+pub use command::{CommandJobs, Deletion, Growth, command_presence, down_job, may_exist, up_job};
+pub use gke::{gke_command, gke_job};
 
 /// The name of the Secret with the kubeconfig of the cluster that is made for a Burst. Cluster API
 /// chooses it by the name of the Cluster.

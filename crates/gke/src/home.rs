@@ -1,0 +1,44 @@
+//! The Secret at home, from which the burst controller reads the kubeconfig.
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::pace::Pace;
+use crate::settings::Settings;
+use crate::trouble::{Failure, Trouble};
+use k8s_openapi::api::core::v1::Secret;
+
+/// The label by which leftovers are found.
+const LABEL: &str = "flux-framework.org/burst";
+
+/// Under which name the Secret's fields are applied.
+const FIELD_MANAGER: &str = "flux-operator-gke";
+
+/// Writes the kubeconfig.
+pub(crate) async fn write(
+    client: &Client,
+    settings: &Settings,
+    kubeconfig: &str,
+    pace: Pace,
+) -> Result<(), Failure> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": settings.secret, "labels": { LABEL: settings.name } },
+        "stringData": { "kubeconfig": kubeconfig },
+    });
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let mut now = pace;
+    loop {
+        let written = secrets.patch(&settings.secret, &parameters, &Patch::Apply(&secret)).await;
+        let doing = "write the Secret with the kubeconfig";
+        match written.map_err(|error| Trouble::of_kubernetes(doing, &error)) {
+            Ok(_) => return Ok(()),
+            Err(Trouble::Final(failure)) => return Err(failure),
+            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
+        }
+        now = now.wait().await;
+    }
+}

@@ -1,0 +1,74 @@
+//! The Burst that a policy creates.
+
+use flux_operator_api::burst::BurstTarget;
+use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster};
+use flux_operator_flux::JobId;
+use kube::{Resource, ResourceExt};
+
+use super::names::policy_burst_name;
+
+/// How many jobs a Burst lists: those at the front of the queue say whether it was of use.
+const MAX_JOBS: usize = 50;
+
+/// The Burst that a policy creates for a MiniCluster. The first name that is free is used.
+pub fn policy_burst(
+    policy: &BurstPolicy,
+    cluster: &MiniCluster,
+    target: &BurstTarget,
+    nodes: i32,
+    jobs: &[u64],
+    is_free: impl Fn(&str) -> bool,
+) -> Burst {
+    let uids = (policy.uid().unwrap_or_default(), cluster.uid().unwrap_or_default());
+    let name =
+        |number| policy_burst_name(&uids.0, &uids.1, &cluster.name_any(), &target.name, number);
+    let name = (0..).map(name).find(|name| is_free(name)).unwrap_or_default();
+    let mut burst = Burst::new(
+        &name,
+        BurstSpec {
+            cluster: cluster.name_any(),
+            policy: policy.name_any(),
+            target: target.clone(),
+            nodes,
+            lifetime_seconds: Some(policy.spec.limits.lifetime_seconds()),
+            idle_seconds: Some(policy.spec.give_back.idle_seconds()),
+            grace_seconds: Some(policy.spec.give_back.grace_seconds()),
+            jobs: jobs.iter().take(MAX_JOBS).map(|id| JobId::from(*id).to_string()).collect(),
+            ..BurstSpec::default()
+        },
+    );
+    burst.metadata.namespace = cluster.namespace();
+    // A policy that is deleted takes its Bursts with it.
+    burst.metadata.owner_references = policy.controller_owner_ref(&()).map(|it| vec![it]);
+    burst
+}
+
+#[cfg(test)]
+mod tests {
+    use flux_operator_testkit::smallest_minicluster;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_has_a_free_name_and_what_its_policy_says() {
+        let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+            "metadata": { "name": "p", "namespace": "hpc", "uid": "u" },
+            "spec": { "selector": {}, "limits": { "nodes": 4, "lifetimeSeconds": 900 },
+                "targets": [{ "name": "t", "maxNodes": 4, "cluster": {} }] } });
+        let policy: BurstPolicy = serde_json::from_value(policy).unwrap();
+        let cluster: MiniCluster = serde_json::from_value(smallest_minicluster("fs")).unwrap();
+        let jobs: Vec<u64> = (1..=1000).collect();
+        let target = &policy.spec.targets[0];
+        let first = policy_burst(&policy, &cluster, target, 3, &jobs, |_| true);
+        assert_eq!((first.spec.nodes, first.spec.jobs.len()), (3, MAX_JOBS));
+        assert_eq!(first.spec.lifetime_seconds, Some(900));
+        assert_eq!(first.owning_policy(), Some("p"));
+        assert_eq!(first.namespace(), cluster.namespace());
+        let again = policy_burst(&policy, &cluster, target, 3, &jobs, |_| true);
+        assert_eq!(again.name_any(), first.name_any(), "the same number gives the same name");
+        let taken = first.name_any();
+        let second = policy_burst(&policy, &cluster, target, 3, &jobs, |name| name != taken);
+        assert_ne!(second.name_any(), taken);
+    }
+}

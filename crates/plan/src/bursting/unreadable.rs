@@ -1,0 +1,63 @@
+//! A Burst whose MiniCluster exists and cannot be read, as after a change of the CRD. Jobs may run on its
+//! nodes, so that the MiniCluster is not taken for deleted. But nodes cost: its lifetime ends, and a Burst
+//! that is deleted is given back, after all the time that jobs have to finish.
+
+use flux_operator_api::Burst;
+use k8s_openapi::jiff::Timestamp;
+
+use super::claim::lifetime_end;
+use crate::time::seconds_after;
+
+/// What to do about a Burst while its MiniCluster cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhileUnreadable {
+    /// Nothing.
+    Wait,
+    /// Delete the Burst, for this reason.
+    DeleteSelf(String),
+    /// Give it back, without draining.
+    GiveBack,
+}
+
+/// Decides what to do about a Burst while its MiniCluster cannot be read.
+pub fn while_unreadable(burst: &Burst, now: Timestamp) -> WhileUnreadable {
+    let grace = i64::from(burst.spec.grace_seconds());
+    match &burst.metadata.deletion_timestamp {
+        None if now >= lifetime_end(burst) => {
+            WhileUnreadable::DeleteSelf("its lifetime is over".to_owned())
+        }
+        Some(since) if now >= seconds_after(since.0, grace) => WhileUnreadable::GiveBack,
+        None | Some(_) => WhileUnreadable::Wait,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_lifetime_ends_and_a_deleted_burst_is_given_back_after_the_grace_time() {
+        let burst = |deleted: Option<&str>| -> Burst {
+            let target = json!({ "name": "t", "maxNodes": 4, "mock": {} });
+            let burst = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "Burst",
+                "metadata": { "name": "b", "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "deletionTimestamp": deleted },
+                "spec": { "cluster": "fs", "nodes": 1, "target": target, "lifetimeSeconds": 3600,
+                    "graceSeconds": 60 } });
+            serde_json::from_value(burst).unwrap()
+        };
+        let (kept, deleted) = (burst(None), burst(Some("2026-01-01T00:10:00Z")));
+        let over = WhileUnreadable::DeleteSelf("its lifetime is over".to_owned());
+        for (burst, time, expected) in [
+            (&kept, "00:59:59", WhileUnreadable::Wait),
+            (&kept, "01:00:00", over),
+            (&deleted, "00:10:59", WhileUnreadable::Wait),
+            (&deleted, "00:11:00", WhileUnreadable::GiveBack),
+        ] {
+            let now = format!("2026-01-01T{time}Z").parse().unwrap();
+            assert_eq!(while_unreadable(burst, now), expected, "{time}");
+        }
+    }
+}
