@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use flux_operator_testbed::{
-    Image, Layout, Level, Requirements, SupervisorArguments, Testbed, TestbedName, build, down,
-    link, run_with, status, supervise, up,
+    Addition, Image, Layout, Level, Requirements, SupervisorArguments, Testbed, TestbedName, build,
+    down, link, run_with, status, supervise, up,
 };
 
 #[derive(Parser)]
@@ -25,6 +25,9 @@ enum Command {
         /// Level to build for
         #[arg(long, default_value = "node")]
         level: Level,
+        /// Programs that no testbed runs, and some tests do
+        #[arg(long, value_name = "PROGRAM")]
+        with: Vec<Addition>,
     },
     /// Start a testbed, unless it is already running
     Up {
@@ -153,8 +156,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let layout = Layout::discover();
     match command {
-        Command::Build { level } => {
-            build(&layout, level, |program, seconds| {
+        Command::Build { level, with } => {
+            build(&layout, level, &with, |program, seconds| {
                 print_line(&format!("{seconds:>6.1} s  built {program}"));
             })?;
             print_line(&format!("the programs are in {}", layout.bin().display()));

@@ -1,8 +1,8 @@
 //! Builds the testbed's Go programs.
 //!
-//! Every module below `testbed/go` is compiled into `bin`. The first build takes minutes, so each
-//! module has a stamp: the digest of its sources, of the Go version and of the options. If it is
-//! unchanged, nothing is done; Go is not even run.
+//! Every module below `testbed/go` is compiled into `bin`, if it is needed. The first build takes minutes,
+//! so each module has a stamp: the digest of its sources, of the Go version and of the options. If it
+//! is unchanged, nothing is done; Go is not even run.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::command::{self, CommandError};
 use crate::files::{self, FileError, failed};
 use crate::layout::Layout;
+use crate::program_files;
 use crate::state::Level;
 
 /// The version the Kubernetes programs report; the one `go/kubernetes/go.mod` requires.
@@ -39,11 +40,34 @@ struct Module {
     options: &'static [&'static str],
     /// Without cgo the program is statically linked and runs in an otherwise empty image.
     is_static: bool,
-    /// Needed only for a node.
-    node_only: bool,
+    needed_for: Need,
+    /// Directories and files of a required module that are copied beside the programs.
+    files: Option<ModuleFiles>,
 }
 
-const MODULES: [Module; 5] = [
+/// What a module is needed for.
+#[derive(PartialEq)]
+enum Need {
+    AnyLevel,
+    Node,
+    Addition(Addition),
+}
+
+/// Files of a required module, by their paths in it, and the directory in `bin` for them.
+struct ModuleFiles {
+    module: &'static str,
+    paths: &'static [&'static str],
+    place: &'static str,
+}
+
+/// Programs that no testbed runs, and some tests do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Addition {
+    /// The core manager of Cluster API, with its CRDs and webhooks in `bin/cluster-api`.
+    ClusterApi,
+}
+
+const MODULES: [Module; 6] = [
     Module {
         directory: "kubernetes",
         packages: &["."],
@@ -51,7 +75,8 @@ const MODULES: [Module; 5] = [
         links: &KUBERNETES_LINKS,
         options: &[],
         is_static: false,
-        node_only: false,
+        needed_for: Need::AnyLevel,
+        files: None,
     },
     Module {
         directory: "etcd",
@@ -60,7 +85,8 @@ const MODULES: [Module; 5] = [
         links: &[],
         options: &[],
         is_static: false,
-        node_only: false,
+        needed_for: Need::AnyLevel,
+        files: None,
     },
     Module {
         directory: "containerd",
@@ -74,7 +100,8 @@ const MODULES: [Module; 5] = [
         // The btrfs snapshotter needs C headers that are usually not installed.
         options: &["-tags", "no_btrfs"],
         is_static: false,
-        node_only: true,
+        needed_for: Need::Node,
+        files: None,
     },
     Module {
         directory: "coredns",
@@ -83,7 +110,8 @@ const MODULES: [Module; 5] = [
         links: &[],
         options: &[],
         is_static: false,
-        node_only: true,
+        needed_for: Need::Node,
+        files: None,
     },
     Module {
         directory: "pause",
@@ -92,7 +120,22 @@ const MODULES: [Module; 5] = [
         links: &[],
         options: &[],
         is_static: true,
-        node_only: true,
+        needed_for: Need::Node,
+        files: None,
+    },
+    Module {
+        directory: "cluster-api",
+        packages: &["sigs.k8s.io/cluster-api/core"],
+        programs: &["cluster-api-manager"],
+        links: &[],
+        options: &[],
+        is_static: false,
+        needed_for: Need::Addition(Addition::ClusterApi),
+        files: Some(ModuleFiles {
+            module: "sigs.k8s.io/cluster-api",
+            paths: &["core/config/crd/bases", "core/config/webhook/manifests.yaml"],
+            place: "cluster-api",
+        }),
     },
 ];
 
@@ -115,11 +158,12 @@ pub enum BuildError {
     File(#[source] FileError),
 }
 
-/// Builds what a testbed of this level needs and what is not up to date. Calls `report` with each
-/// program that was built and the seconds it took.
+/// Builds what a testbed of this level needs, and the additions, unless they are up to date. Calls
+/// `report` with each program that was built and the seconds it took.
 pub fn build(
     layout: &Layout,
     level: Level,
+    additions: &[Addition],
     mut report: impl FnMut(&str, f64),
 ) -> Result<(), BuildError> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("go");
@@ -129,12 +173,22 @@ pub fn build(
     let bin = layout.bin();
     files::create_directory(&bin).map_err(BuildError::File)?;
 
-    for module in MODULES.iter().filter(|module| level == Level::Node || !module.node_only) {
+    let is_needed = |module: &&Module| match module.needed_for {
+        Need::AnyLevel => true,
+        Need::Node => level == Level::Node,
+        Need::Addition(addition) => additions.contains(&addition),
+    };
+    for module in MODULES.iter().filter(is_needed) {
         let source = sources.join(module.directory);
         let stamp = stamp_of(module, &source, &version).map_err(BuildError::File)?;
         let stamp_file = bin.join(format!(".{}.stamp", module.directory));
-        let complete =
-            module.programs.iter().chain(module.links).all(|name| bin.join(name).exists());
+        let places = module.files.iter().map(|files| &files.place);
+        let complete = module
+            .programs
+            .iter()
+            .chain(module.links)
+            .chain(places)
+            .all(|it| bin.join(it).exists());
         if complete && fs::read_to_string(&stamp_file).is_ok_and(|found| found == stamp) {
             continue;
         }
@@ -180,14 +234,29 @@ fn build_module(go: &Path, module: &Module, source: &Path, bin: &Path) -> Result
                 .map_err(BuildError::File)?;
         }
     }
+    if let Some(wanted) = &module.files {
+        let found = command::run(
+            Command::new(go).current_dir(source).env("GOFLAGS", "-mod=readonly").args([
+                "list",
+                "-m",
+                "-f",
+                "{{.Dir}}",
+                wanted.module,
+            ]),
+        );
+        let root = found.map_err(|source| BuildError::Go { module: module.directory, source })?;
+        program_files::copy(Path::new(root.trim()), wanted.paths, &bin.join(wanted.place))
+            .map_err(BuildError::File)?;
+    }
     files::remove_tree(&output).map_err(BuildError::File)
 }
 
 /// Go names a program after the last element of its package path, without a major version such as
-/// `v3`: etcd's server becomes `server`.
+/// `v3`: etcd's server becomes `server`, and Cluster API's core manager `core`.
 fn built_name(module: &Module, program: &str, output: &Path) -> PathBuf {
     match module.directory {
         "etcd" => output.join("server"),
+        "cluster-api" => output.join("core"),
         _ => output.join(program),
     }
 }
@@ -223,6 +292,8 @@ fn stamp_of(module: &Module, source: &Path, version: &str) -> Result<String, Fil
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn go_directory(module: &Module) -> PathBuf {
@@ -240,6 +311,38 @@ mod tests {
     fn the_reported_version_is_the_required_one() {
         let required = fs::read_to_string(go_directory(&MODULES[0]).join("go.mod")).unwrap();
         assert!(required.contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}")));
+    }
+
+    /// The versions of modules that a `go.mod` requires, or replaces the required ones with.
+    fn versions(module: &Module) -> BTreeMap<String, String> {
+        let text = fs::read_to_string(go_directory(module).join("go.mod")).unwrap();
+        let (mut versions, mut block) = (BTreeMap::new(), "");
+        for line in text.lines() {
+            match line.split_whitespace().collect::<Vec<_>>().as_slice() {
+                [kind, "("] => block = kind,
+                [")"] => block = "",
+                [name, version, ..] if block == "require" => {
+                    versions.insert((*name).to_owned(), (*version).to_owned());
+                }
+                [name, "=>", _, version] => {
+                    versions.insert((*name).to_owned(), (*version).to_owned());
+                }
+                _ => {}
+            }
+        }
+        versions
+    }
+
+    /// What both use is then compiled once: with its own versions Cluster API takes four times as long.
+    #[test]
+    fn cluster_api_uses_the_libraries_of_kubernetes() {
+        let (kubernetes, cluster_api) = (versions(&MODULES[0]), versions(&MODULES[5]));
+        for (name, version) in &cluster_api {
+            if let Some(other) = kubernetes.get(name) {
+                assert_eq!(version, other, "{name}");
+            }
+        }
+        assert_eq!(cluster_api.get("k8s.io/client-go"), kubernetes.get("k8s.io/client-go"));
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn prepare(layout: &Layout, level: Level, report: &mut dyn FnMut(&str)) -> Resul
         let seconds = started.elapsed().as_secs_f64();
         report(&format!("{seconds:>6.1} s  installed {}", installed.join(" ")));
     }
-    programs::build(layout, level, |program, seconds| {
+    programs::build(layout, level, &[], |program, seconds| {
         report(&format!("{seconds:>6.1} s  built {program}"));
     })
     .map_err(UpError::Build)?;
