@@ -103,10 +103,8 @@ fn shown(nodes: u32, now: Timestamp) -> InstanceJobs {
 
 /// One of ten jobs is not for bursts, and one of four has a constraint.
 fn job(id: u64, nodes: u32, now: Timestamp) -> InstanceJob {
-    let mut attributes: BTreeMap<String, Value> = BTreeMap::from([
-        ("duration".into(), json!(3600)),
-        ("cwd".into(), json!("/work")),
-    ]);
+    let mut attributes: BTreeMap<String, Value> =
+        BTreeMap::from([("duration".into(), json!(3600)), ("cwd".into(), json!("/work"))]);
     if !id.is_multiple_of(10) {
         attributes.insert("burstable".into(), json!(1));
     }
