@@ -4,20 +4,23 @@ use google_cloud_container_v1::model::Cluster;
 
 use crate::cluster::{LABEL, cluster_nodes};
 use crate::google::Google;
+use crate::pace::Pace;
 use crate::trouble::{Failure, Trouble};
-use flux_operator_wire::GkeFailure;
 
 /// One line for each cluster of the project and zone that has our label: name, status, nodes and time of
 /// creation.
-pub async fn list(google: &Google) -> Result<Vec<String>, Failure> {
-    match google.all().await {
-        Ok(clusters) => {
-            let ours = clusters.iter().filter(|it| it.resource_labels.contains_key(LABEL));
-            Ok(ours.map(line).collect())
+pub async fn list(google: &Google, pace: Pace) -> Result<Vec<String>, Failure> {
+    let mut now = pace;
+    loop {
+        match google.all().await {
+            Ok(clusters) => {
+                let ours = clusters.iter().filter(|it| it.resource_labels.contains_key(LABEL));
+                return Ok(ours.map(line).collect());
+            }
+            Err(Trouble::Final(failure)) => return Err(failure),
+            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
         }
-        Err(Trouble::Final(failure)) => Err(failure),
-        // A person waits for it.
-        Err(Trouble::Passing(why)) => Err(Failure::new(GkeFailure::Broken, why)),
+        now = now.wait().await;
     }
 }
 

@@ -70,7 +70,7 @@ async fn run_down() -> Result<(), Failure> {
 
 async fn run_list() -> Result<(), Failure> {
     let settings = Settings::for_list(variable).map_err(of_settings)?;
-    for line in list(&Google::of(&settings).await?).await? {
+    for line in list(&Google::of(&settings).await?, Pace::default()).await? {
         println!("{line}");
     }
     Ok(())

@@ -6,6 +6,7 @@
 //! [`view`] is for tests of the delivery itself, with either Flux.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -78,25 +79,23 @@ pub fn import_kubectl_to(testbed: &Testbed) -> Result<&'static str> {
     Ok(KUBECTL_IMAGE)
 }
 
-/// An image with the program that makes clusters of Google Kubernetes Engine.
-const GKE_IMAGE: &str = "flux-operator.test/flux-operator-gke:1";
-
 /// Where certificate authorities are known, on this machine and in an image.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Imports the image of the program that makes clusters of Google Kubernetes Engine into a testbed. Google
-/// is played by the server at this host and port. The program is the one that `cargo build` has built:
+/// is played by the server at this host and port, for which the image is. The program is the one that `cargo build` has built:
 /// to link Google's client once more, statically, would take a minute.
-pub fn import_gke_to(testbed: &Testbed, google: &str) -> Result<&'static str> {
+pub fn import_gke_to(testbed: &Testbed, google: SocketAddr) -> Result<String> {
+    let tag = format!("flux-operator.test/flux-operator-gke:{}", google.port());
     let program = crate::cluster::program()?.with_file_name("flux-operator-gke");
-    let image = Image::new(GKE_IMAGE)
+    let image = Image::new(&tag)
         .file(&program, flux_operator_wire::GKE_PROGRAM, 0o755)
         .file(Path::new(AUTHORITIES), AUTHORITIES, 0o644)
         .environment(&format!("GKE_ENDPOINT=http://{google}"))
         .environment(&format!("GCE_METADATA_HOST={google}"))
         .user("65532:65532");
     import_image(testbed, with_libraries(image, &[program])?)?;
-    Ok(GKE_IMAGE)
+    Ok(tag)
 }
 
 /// Imports the operator's own image into the testbed.

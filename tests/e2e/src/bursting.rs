@@ -67,7 +67,7 @@ impl TestNamespace {
             watched_namespace: Some(self.namespace.clone()),
             burst_namespaces: vec![self.namespace.clone()],
             burst_clusters: self.burst_clusters,
-            gke_image: self.gke_image.map(str::to_owned),
+            gke_image: self.gke_image.clone(),
             ..settings(&self.namespace)
         };
         let mut objects = burst_objects(&settings);
@@ -115,7 +115,7 @@ impl TestNamespace {
             served: BTreeSet::from([self.namespace.clone()]),
             operator_url: self.report_url()?,
             token: Token::Text(token),
-            gke_image: self.gke_image.map(str::to_owned),
+            gke_image: self.gke_image.clone(),
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),
                 cluster_domain: "cluster.local".into(),

@@ -54,7 +54,7 @@ pub struct TestNamespace {
     /// How its burst controller may have Kubernetes clusters made.
     pub burst_clusters: BurstClusters,
     /// The image of the program with which it has clusters of Google Kubernetes Engine made.
-    pub gke_image: Option<&'static str>,
+    pub gke_image: Option<String>,
     /// The listener for reports, which outlives the operator.
     reports: std::net::TcpListener,
     operator: Option<RunningOperator>,

@@ -90,14 +90,14 @@ impl FakeGoogle {
         lock(&self.state)
     }
 
-    /// Its port.
-    pub fn port(&self) -> u16 {
-        self.address.port()
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its address for clients of this machine.
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port())
+        format!("http://127.0.0.1:{}", self.address.port())
     }
 
     /// Where Google's services are, for settings.

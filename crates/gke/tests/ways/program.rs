@@ -27,7 +27,7 @@ async fn run(fake: &FakeGoogle, arguments: &[&str]) -> Output {
         .args(arguments)
         .env("KUBECONFIG", kubeconfig)
         .env("GKE_ENDPOINT", fake.url())
-        .env("GCE_METADATA_HOST", format!("127.0.0.1:{}", fake.port()))
+        .env("GCE_METADATA_HOST", fake.address().to_string())
         .env_remove("GKE_CREDENTIALS")
         .stdin(Stdio::null())
         .output()

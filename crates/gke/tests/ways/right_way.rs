@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use flux_operator_gke::testing::FakeGoogle;
+use flux_operator_gke::testing::{FakeGoogle, Fault};
 use flux_operator_gke::{Google, list};
 use serde_json::{Value, json};
 
@@ -108,7 +108,8 @@ fn leftovers_are_listed_and_other_clusters_are_not() {
         run_up(&fake, &settings).await.unwrap();
         let other = json!({ "name": "other", "status": 2, "resourceLabels": { "team": "hpc" } });
         fake.set_cluster("projects/science/locations/us-central1-a/clusters/other", other);
-        let lines = list(&Google::of(&settings).await.unwrap()).await.unwrap();
+        fake.fail("ListClusters", Fault::LostAfter);
+        let lines = list(&Google::of(&settings).await.unwrap(), PACE).await.unwrap();
         assert_eq!(lines, ["burst-0123456789ab RUNNING 2 2026-01-01T00:00:00+00:00"]);
     });
 }
@@ -136,7 +137,7 @@ async fn whole_way(fake: &FakeGoogle) {
     run_up(fake, &settings).await.unwrap();
     settings.nodes = 4;
     run_up(fake, &settings).await.unwrap();
-    list(&Google::of(&settings).await.unwrap()).await.unwrap();
+    list(&Google::of(&settings).await.unwrap(), PACE).await.unwrap();
     run_down(&settings).await.unwrap();
 }
 

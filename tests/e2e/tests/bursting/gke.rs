@@ -6,9 +6,11 @@ use std::sync::Mutex;
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::Burst;
 use flux_operator_gke::testing::{FakeGoogle, Fault, Inside};
+use flux_operator_testkit::cluster::busybox_image;
 use flux_operator_testkit::images::import_gke_to;
 use flux_operator_tests_e2e::TestNamespace;
 use flux_operator_tests_e2e::access::apply;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::crashes::{crash_after_every_write, live_through};
@@ -27,11 +29,11 @@ async fn start_google(home: &mut TestNamespace, away: &TestNamespace) -> Result<
         authority: text("certificate-authority-data")?.to_owned(),
         token: google_token(away).await?,
     };
+    add_route(home, away).await?;
     let host = home.testbed.slot().host_address();
     let google = FakeGoogle::start(&format!("{host}:0"), inside).await?;
     google.set_slowness(1);
-    let image = import_gke_to(&home.testbed, &format!("{host}:{}", google.port()))?;
-    home.gke_image = Some(image);
+    home.gke_image = Some(import_gke_to(&home.testbed, google.address())?);
     let namespace = &home.namespace;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "gke-maker", "namespace": namespace } });
@@ -41,6 +43,27 @@ async fn start_google(home: &mut TestNamespace, away: &TestNamespace) -> Result<
     objects.extend(role("Role", "gke-maker", "gke-maker", namespace, secrets));
     apply(&home.client, &objects).await?;
     Ok(google)
+}
+
+/// Pods of a testbed have no route but to their own host. Those of a user reach the API servers that Google
+/// makes, so the node gets a route to that of `away`, which listens on the same host.
+async fn add_route(home: &TestNamespace, away: &TestNamespace) -> Result<()> {
+    let (host, server) = (home.testbed.slot().host_address(), away.testbed.slot().host_address());
+    let command = format!("busybox ip route replace {server} via {host}");
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "add-route", "namespace": home.namespace },
+        "spec": { "hostNetwork": true, "restartPolicy": "Never", "containers": [{
+            "name": "ip", "image": busybox_image(), "command": ["sh", "-c", command],
+            "securityContext": { "capabilities": { "add": ["NET_ADMIN"] } } }] },
+    });
+    apply(&home.client, &[pod]).await?;
+    let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+    let ended = |pod: &Pod| matches!(phase(pod).as_deref(), Some("Succeeded" | "Failed"));
+    let pod = home.wait_for_object("add-route", ended).await?;
+    ensure!(phase(&pod).as_deref() == Some("Succeeded"), "the node has no new route");
+    Ok(())
 }
 
 /// A token that may do inside a new cluster what the guide asks for.
@@ -121,6 +144,8 @@ fn message(burst: Burst, kind: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn b26_a_burst_says_what_google_refuses() -> Result<()> {
     with_target(async |home, away| {
+        // Its spare ranks are for policies; there is no job.
+        home.create_policy("burst", json!({ "targets": [target(away)] })).await?;
         start_primary(home, "primary").await?;
         let spec = json!({ "cluster": "primary", "nodes": 1, "target": target(away) });
         home.create_burst("gke", spec).await?;
