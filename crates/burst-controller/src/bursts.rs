@@ -270,8 +270,8 @@ async fn apply_to_cluster(
 /// says it, is gone.
 async fn finish(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
     let namespace = burst.namespace().unwrap_or_default();
-    // As it is now: the watch may not show the claim yet. It is released only if there is one: whoever is
-    // killed after every write must get to the next.
+    // As it is now: the watch may not show the claim yet. It is released only if there is one, so that a
+    // controller that is killed after each write still makes progress.
     let clusters = context.home.api::<MiniCluster>(&namespace);
     let cluster = clusters.get_opt(&burst.spec.cluster).await;
     let cluster = cluster.map_err(write("read the MiniCluster of a Burst"))?;

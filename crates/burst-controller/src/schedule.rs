@@ -56,14 +56,14 @@ impl Schedule {
         self.due.insert(name, earliest);
     }
 
-    /// Starts those that are due and for which there is room.
+    /// Starts those that are due and for which there is capacity.
     pub(crate) fn start(&mut self, now: Instant) -> Vec<ObjectRef<Burst>> {
-        let waiting = self.due.iter().filter(|(name, at)| **at <= now && self.has_room(name));
+        let waiting = self.due.iter().filter(|(name, at)| **at <= now && self.has_capacity(name));
         let mut ready: Vec<_> = waiting.map(|(name, at)| (*at, name.clone())).collect();
         ready.sort_by(|one, other| (one.0, &one.1.name).cmp(&(other.0, &other.1.name)));
         let mut started = Vec::new();
         for (_, name) in ready {
-            if self.has_room(&name) {
+            if self.has_capacity(&name) {
                 self.due.remove(&name);
                 self.busy.insert(name.clone());
                 started.push(name);
@@ -72,12 +72,12 @@ impl Schedule {
         started
     }
 
-    /// When the next one is due for which there is room.
+    /// When the next one is due for which there is capacity.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.due.iter().filter(|(name, _)| self.has_room(name)).map(|(_, at)| *at).min()
+        self.due.iter().filter(|(name, _)| self.has_capacity(name)).map(|(_, at)| *at).min()
     }
 
-    fn has_room(&self, name: &ObjectRef<Burst>) -> bool {
+    fn has_capacity(&self, name: &ObjectRef<Burst>) -> bool {
         let same = self.busy.iter().filter(|it| it.namespace == name.namespace).count();
         !self.busy.contains(name)
             && self.busy.len() < CONCURRENCY

@@ -272,23 +272,23 @@ impl fmt::Display for Why<'_> {
             ),
             Why::LimitNodeHours { policy, limit } => write!(
                 f,
-                "BurstPolicy {policy:?} has used its {limit} node-hours of this day: it waits until \
-                 00:00 UTC, or for nodes"
+                "BurstPolicy {policy:?} has used its {limit} node-hours of this day: nothing is \
+                 requested until 00:00 UTC"
             ),
             Why::LimitCost { policy, limit } => write!(
                 f,
-                "BurstPolicy {policy:?} has reached its cost of {limit} of this day: it waits until \
-                 00:00 UTC, or for nodes"
+                "BurstPolicy {policy:?} has reached its cost of {limit} of this day: nothing is \
+                 requested until 00:00 UTC"
             ),
             Why::LimitBursts { policy, limit } => write!(
                 f,
-                "BurstPolicy {policy:?} has all of its {limit} bursts: it waits until one is given \
-                 back, or for nodes"
+                "BurstPolicy {policy:?} has all of its {limit} bursts: nothing is requested until \
+                 one is given back"
             ),
             Why::LimitNodes { policy, missing, left } => {
                 write!(
                     f,
-                    "missing {}, but BurstPolicy {policy:?} has {left} left: it waits \
+                    "a burst would get {}, but BurstPolicy {policy:?} has {left} left: it waits \
                      until others are given back, or raise limits.nodes",
                     count(missing.unsigned_abs())
                 )

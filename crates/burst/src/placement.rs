@@ -127,7 +127,7 @@ fn beyond(need: Need, nodes: u32, class: &Class) -> (Need, (u32, u32)) {
     let room = nodes.saturating_mul(per_node);
     let rest = need.with_amount(wanted.saturating_sub(room));
     let Need::Tasks { cores, gpus, .. } = need else { return (rest, (0, 0)) };
-    // The last node has room for those that are not there.
+    // The last node may be partly used.
     let on_last = per_node.saturating_sub(room.saturating_sub(wanted));
     let left = (
         class.cores.saturating_sub(on_last.saturating_mul(cores)),
