@@ -26,6 +26,8 @@ pub enum Command {
     Sidecar(SidecarArguments),
     /// Inner stage of [`Command::Sidecar`]: wait until a broker listens on this socket.
     Await(PathBuf),
+    /// Run the job of this jobspec.
+    RunJob(PathBuf),
     /// Copy this program into a directory.
     Copy(PathBuf),
     /// Copy the view in this image into a directory.
@@ -126,6 +128,7 @@ Usage: flux-operator-agent COMMAND
                  boot one broker of a cluster and supervise it
   sidecar --name NAME --plan FILE --root DIR
                  run the command of a sidecar container
+  run-job FILE   run the job of a jobspec, and exit with its exit code
   copy DIR       copy this program to DIR
   copy-view DIR  copy the Flux view in this image to DIR
   version        print the version
@@ -240,6 +243,9 @@ impl RawArguments {
                 root: required_path(&self.root, option::ROOT)?,
             }),
             "await" => Command::Await(absolute(words.next().ok_or_else(|| missing("a file"))?)?),
+            command::RUN_JOB => {
+                Command::RunJob(absolute(words.next().ok_or_else(|| missing("a file"))?)?)
+            }
             command::COPY => {
                 Command::Copy(absolute(words.next().ok_or_else(|| missing("a directory"))?)?)
             }

@@ -140,7 +140,8 @@ impl SourceSearch {
                 operator.exchange(&Report::LeadWanted, OPERATOR_TIMEOUT).unwrap_or_default();
             let lead = reply.work.iter().find_map(|work| match work {
                 Work::Lead(address) => Some(*address),
-                Work::Join(_) | Work::Invited(_) | Work::Drain(_) | Work::ListPending => None,
+                Work::Join(_) | Work::Invited(_) | Work::Drain(_) => None,
+                Work::ListPending | Work::Jobs(_) => None,
             });
             let Some(address) = lead else {
                 // An operator that delayed its reply has already waited, so do not back off.

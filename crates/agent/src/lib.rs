@@ -30,6 +30,7 @@ mod environment;
 mod files;
 mod flux_command;
 mod flux_version;
+mod hand_over;
 mod hooks;
 mod http;
 mod join;
@@ -52,6 +53,7 @@ mod ready;
 mod remote_lead;
 mod report;
 mod run;
+mod run_job;
 mod search_path;
 mod secrets;
 mod sidecar;
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Program(stage)) => program::run(&stage),
         Ok(Command::Sidecar(arguments)) => sidecar::run(&arguments),
         Ok(Command::Await(socket)) => sidecar::await_socket(&socket),
+        Ok(Command::RunJob(jobspec)) => run_job::run(&jobspec),
         Ok(Command::Copy(directory)) => copy::run(&directory),
         Ok(Command::CopyView(directory)) => copy_view::run(&directory),
         Ok(Command::Version) => {

@@ -140,6 +140,7 @@ impl PendingJobs {
             duration: job.duration,
             estimate: job.estimate,
             held: job.is_held,
+            on_hold: job.is_on_hold,
             attributes: jobspec.attributes,
         }
     }

@@ -164,6 +164,12 @@ fn report_forever(
                 break;
             }
         }
+        // One that is lost is answered again.
+        for answer in duties.job_answers() {
+            if operator.exchange(&Report::Job(answer), REPORT_TIMEOUT).is_err() {
+                break;
+            }
+        }
         match new_work.recv_timeout(pause) {
             Ok(work) => {
                 duties.apply(&work);

@@ -6,11 +6,12 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-use flux_operator_wire::{Drained, JobCounts, PendingPage, Report, Work};
+use flux_operator_wire::{Drained, JobAnswer, JobCounts, PendingPage, Report, Work};
 
 use crate::backoff::Backoff;
 use crate::drain::Drainer;
 use crate::flux_command::FluxCommand;
+use crate::hand_over::HandOver;
 use crate::operator_client::OperatorClient;
 use crate::pending::PendingJobs;
 
@@ -56,13 +57,19 @@ pub struct WorkHandler {
     drainer: Drainer,
     pending: PendingJobs,
     lists_pending: bool,
+    hand_over: HandOver,
 }
 
 impl WorkHandler {
     /// Creates it without work.
     pub fn new(command: FluxCommand, restored: bool) -> WorkHandler {
         let drains = Drainer::new(command.clone(), restored);
-        WorkHandler { drainer: drains, pending: PendingJobs::new(command), lists_pending: false }
+        WorkHandler {
+            drainer: drains,
+            hand_over: HandOver::new(command.clone()),
+            pending: PendingJobs::new(command),
+            lists_pending: false,
+        }
     }
 
     /// Applies work. The operator sends it repeatedly; work that has been applied is skipped.
@@ -71,10 +78,16 @@ impl WorkHandler {
         if !self.lists_pending {
             self.pending.report_again();
         }
+        let orders = work.iter().find_map(|work| match work {
+            Work::Jobs(orders) => Some(orders.as_slice()),
+            _ => None,
+        });
+        self.hand_over.set(orders.unwrap_or_default());
         for work in work {
             match work {
                 Work::Drain(drain) => self.drainer.apply(drain),
-                Work::Lead(_) | Work::Join(_) | Work::Invited(_) | Work::ListPending => {}
+                Work::Lead(_) | Work::Join(_) | Work::Invited(_) => {}
+                Work::ListPending | Work::Jobs(_) => {}
             }
         }
     }
@@ -86,13 +99,19 @@ impl WorkHandler {
 
     /// The delay before the next query of the instance: `delay`, or less while jobs are listed.
     pub fn query_delay(&self, delay: Duration) -> Duration {
-        if self.lists_pending { delay.min(LISTING_INTERVAL) } else { delay }
+        let is_busy = self.lists_pending || self.hand_over.has_orders();
+        if is_busy { delay.min(LISTING_INTERVAL) } else { delay }
     }
 
     /// The pages of pending jobs to report, if requested and changed. `counts` is the number of jobs
     /// in the instance, if known.
     pub fn pending_pages(&mut self, counts: Option<JobCounts>) -> Vec<PendingPage> {
         if self.lists_pending { self.pending.changed_pages(counts) } else { Vec::new() }
+    }
+
+    /// The answers to orders about jobs.
+    pub fn job_answers(&mut self) -> Vec<JobAnswer> {
+        self.hand_over.answers()
     }
 
     /// A page of pending jobs was not received: report all of them again.

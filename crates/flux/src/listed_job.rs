@@ -29,6 +29,8 @@ pub struct ListedJob {
     /// It does not start whatever is free: its urgency is 0, or it waits for another job or its
     /// priority.
     pub is_held: bool,
+    /// It is held by its urgency alone: its dependencies are met.
+    pub is_on_hold: bool,
     /// The ranks that it runs on; empty while it is pending.
     pub ranks: IdSet,
 }
@@ -64,6 +66,7 @@ impl ListedJob {
     pub fn parse(line: &str) -> Option<ListedJob> {
         let line: Line = serde_json::from_str(line).ok()?;
         let estimate = line.annotations["sched"]["t_estimate"].as_f64();
+        let is_early = line.state.is_some_and(|state| STATES_BEFORE_SCHED.contains(&state));
         Some(ListedJob {
             id: JobId::from(line.id),
             user: line.userid,
@@ -75,8 +78,8 @@ impl ListedJob {
             duration: whole_seconds(line.duration.ceil()),
             // 0 is how Fluxion writes that it does not know.
             estimate: estimate.filter(|time| *time > 0.0).map(whole_seconds),
-            is_held: line.urgency == Some(0)
-                || line.state.is_some_and(|state| STATES_BEFORE_SCHED.contains(&state)),
+            is_held: line.urgency == Some(0) || is_early,
+            is_on_hold: line.urgency == Some(0) && !is_early,
             ranks: line.ranks.parse().unwrap_or_default(),
         })
     }
@@ -114,6 +117,7 @@ mod tests {
             duration: 0,
             estimate: None,
             is_held: false,
+            is_on_hold: false,
             ranks: IdSet::new(),
         };
         assert_eq!(job, expected);
@@ -121,7 +125,12 @@ mod tests {
             NODES.replace("\"urgency\": 16", "\"urgency\": 0"),
             NODES.replace("\"state\": 8", "\"state\": 2"),
         ] {
-            assert!(ListedJob::parse(&held).unwrap().is_held, "{held}");
+            let job = ListedJob::parse(&held).unwrap();
+            assert_eq!(
+                (job.is_held, job.is_on_hold),
+                (true, held.contains("urgency\": 0")),
+                "{held}"
+            );
         }
         let job = ListedJob::parse(CORES).unwrap();
         assert_eq!((job.nodes, job.cores, job.tasks), (None, Some(100), 100));

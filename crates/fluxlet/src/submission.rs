@@ -99,6 +99,16 @@ impl Submission {
             "version": 1,
         })
     }
+
+    /// The jobspec as it was submitted, which `flux job info --original ID jobspec` prints.
+    pub fn to_original(&self) -> Value {
+        let mut jobspec = self.to_jobspec();
+        let variables = self.environment.iter();
+        let environment: Map<String, Value> =
+            variables.map(|(name, value)| (name.to_text(), value.to_text().into())).collect();
+        jobspec["attributes"]["system"]["environment"] = environment.into();
+        jobspec
+    }
 }
 
 /// A JSON number, without a fraction if it is whole.

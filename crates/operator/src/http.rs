@@ -9,7 +9,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flux_operator_api::view::openapi::{
-    CLUSTER, CLUSTER_JOBS, JOB_EXPLANATION, PENDING_JOBS, QUEUES,
+    CLUSTER, CLUSTER_JOBS, JOB_EXPLANATION, JOB_HAND_OVER, PENDING_JOBS, QUEUES,
 };
 use flux_operator_wire::names::path;
 use kube::Client;
@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::lease::Leadership;
 use crate::listener;
 use crate::metrics::Metrics;
-use crate::queue::{Queues, visibility};
+use crate::queue::{Queues, hand_over, visibility};
 use crate::reports::{Reports, report};
 use crate::stores::Stores;
 
@@ -48,6 +48,7 @@ pub(crate) async fn serve(listener: TcpListener, server: ServerState) {
         .route(JOB_EXPLANATION.path, get(visibility::why))
         .route(CLUSTER.path, get(visibility::cluster))
         .route(CLUSTER_JOBS.path, get(visibility::cluster_jobs))
+        .route(JOB_HAND_OVER.path, post(hand_over::hand_over))
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(healthz).with_state(server.health.clone()))
         .route("/readyz", get(readyz))

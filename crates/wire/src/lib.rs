@@ -26,8 +26,9 @@ pub use gke::{GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSetting
 pub use join::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal, JoinRequest};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
-    BlockingJob, Drain, Drained, InstanceState, JobCounts, JobList, PendingJob, PendingPage,
-    RankUse, Reply, Report, RunningJob, Work,
+    BlockingJob, Drain, Drained, HomeJobState, InstanceState, JobAnswer, JobCounts, JobGoal,
+    JobList, JobOrder, JobspecText, MAX_JOBSPEC, PendingJob, PendingPage, RankUse, Reply, Report,
+    RunningJob, Work,
 };
 pub use termination::{
     EXIT_REPLACE_POD, EXIT_SIGTERM, REPLACED_EXIT_CODES, Termination, TerminationReason,

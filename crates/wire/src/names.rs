@@ -48,6 +48,8 @@ pub mod command {
     pub const COPY: &str = "copy";
     /// Copies the Flux view.
     pub const COPY_VIEW: &str = "copy-view";
+    /// Runs the job of a jobspec, and exits with its exit code.
+    pub const RUN_JOB: &str = "run-job";
 }
 
 /// Options of the agent's program.
@@ -82,4 +84,6 @@ pub mod file {
     pub const REPORT_KEY: &str = "report.key";
     /// The key that seals requests to a lender in another Kubernetes cluster.
     pub const INVITATION_KEY: &str = "invitation.key";
+    /// The jobspec of a job that runs in an instance of its own.
+    pub const JOBSPEC: &str = "jobspec.json";
 }

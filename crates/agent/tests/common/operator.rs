@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use flux_operator_wire::seal::{Exchange, Message};
 use flux_operator_wire::{
-    Drain, InstanceState, JoinRequest, PendingPage, Reply, Report, ReportTarget, Work,
+    Drain, InstanceState, JobAnswer, JoinRequest, PendingPage, Reply, Report, ReportTarget, Work,
 };
 
 use super::report_key;
@@ -32,6 +32,7 @@ pub struct FakeOperator {
 struct State {
     reports: Vec<InstanceState>,
     pending: Vec<PendingPage>,
+    answers: Vec<JobAnswer>,
     join_requests: Vec<JoinRequest>,
     nonces: HashSet<String>,
     issued: u64,
@@ -96,6 +97,11 @@ impl FakeOperator {
         self.state.lock().unwrap().pending.clone()
     }
 
+    /// The lead's answers about jobs.
+    pub fn answers(&self) -> Vec<JobAnswer> {
+        self.state.lock().unwrap().answers.clone()
+    }
+
     /// The requests of agents whose brokers join another cluster. Each was answered with the work.
     pub fn join_requests(&self) -> Vec<JoinRequest> {
         self.state.lock().unwrap().join_requests.clone()
@@ -150,6 +156,7 @@ impl FakeOperator {
         match report {
             Report::Instance(instance) if taken => state.reports.push(instance),
             Report::Pending(page) if taken => state.pending.push(page),
+            Report::Job(answer) if taken => state.answers.push(answer),
             Report::JoinWanted(request) if taken => state.join_requests.push(request),
             _ => {}
         }

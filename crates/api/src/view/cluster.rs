@@ -152,6 +152,9 @@ pub struct InstanceJob {
     /// Whether it does not start whatever is free: its urgency is 0, or it waits for another job.
     #[serde(default)]
     pub held: bool,
+    /// Whether it is held by its urgency alone.
+    #[serde(default)]
+    pub on_hold: bool,
     /// Its attributes, such as `burstable` and `constraints`.
     pub attributes: Attributes,
 }

@@ -5,12 +5,14 @@
 
 mod attributes;
 mod cluster;
+mod hand_over;
 pub mod openapi;
 mod queue;
 mod ranks;
 
 pub use attributes::Attributes;
 pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, RunningInstanceJob, SlotRange};
+pub use hand_over::{HandOverGoal, HandOverRequest, HandOverState, HandedOverJob};
 pub use queue::{
     AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
     WaitingJob, WaitingJobs,

@@ -5,7 +5,10 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::{Cluster, ErrorResponse, InstanceJobs, JobExplanation, QueueList, WaitingJobs};
+use super::{
+    Cluster, ErrorResponse, HandOverRequest, HandedOverJob, InstanceJobs, JobExplanation,
+    QueueList, WaitingJobs,
+};
 
 /// An endpoint of the HTTP interface.
 pub struct Endpoint {
@@ -17,6 +20,8 @@ pub struct Endpoint {
     summary: &'static str,
     /// Query parameters: name and description.
     query: &'static [(&'static str, &'static str)],
+    /// The body of the request, of an endpoint that is posted to.
+    request: Option<fn(&mut SchemaGenerator) -> Value>,
     response: fn(&mut SchemaGenerator) -> Value,
 }
 
@@ -26,6 +31,7 @@ pub const QUEUES: Endpoint = Endpoint {
     operation_id: "listQueues",
     summary: "The queues that the caller may get",
     query: &[],
+    request: None,
     response: schema::<QueueList>,
 };
 
@@ -38,6 +44,7 @@ pub const PENDING_JOBS: Endpoint = Endpoint {
         ("limit", "Maximum number of jobs in the response; at most 1,000."),
         ("offset", "Number of jobs to skip."),
     ],
+    request: None,
     response: schema::<WaitingJobs>,
 };
 
@@ -47,6 +54,7 @@ pub const JOB_EXPLANATION: Endpoint = Endpoint {
     operation_id: "explainJob",
     summary: "The state of a FluxJob in its queue, and the reason",
     query: &[],
+    request: None,
     response: schema::<JobExplanation>,
 };
 
@@ -56,6 +64,7 @@ pub const CLUSTER: Endpoint = Endpoint {
     operation_id: "getCluster",
     summary: "A MiniCluster as its lead reports it: brokers, ranks, number of jobs",
     query: &[],
+    request: None,
     response: schema::<Cluster>,
 };
 
@@ -74,11 +83,23 @@ pub const CLUSTER_JOBS: Endpoint = Endpoint {
             "Maximum delay of the response, in seconds; at most 25. If too many clients wait, it is not delayed.",
         ),
     ],
+    request: None,
     response: schema::<InstanceJobs>,
 };
 
+/// Hands a job over.
+pub const JOB_HAND_OVER: Endpoint = Endpoint {
+    path: "/v1/namespaces/{namespace}/miniclusters/{name}/jobs/{id}/handover",
+    operation_id: "handOverJob",
+    summary: "Has a job of the instance held, canceled or released, for a run in an instance of its own. Needs the verb patch, because the response may have the job's environment",
+    query: &[],
+    request: Some(schema::<HandOverRequest>),
+    response: schema::<HandedOverJob>,
+};
+
 /// All endpoints.
-pub const ENDPOINTS: [Endpoint; 5] = [QUEUES, PENDING_JOBS, JOB_EXPLANATION, CLUSTER, CLUSTER_JOBS];
+pub const ENDPOINTS: [Endpoint; 6] =
+    [QUEUES, PENDING_JOBS, JOB_EXPLANATION, CLUSTER, CLUSTER_JOBS, JOB_HAND_OVER];
 
 /// The OpenAPI document.
 pub fn document() -> Value {
@@ -131,14 +152,16 @@ impl Endpoint {
         ] {
             responses.insert(code.into(), content(description, schema::<ErrorResponse>(generator)));
         }
-        json!({
-            "get": {
-                "operationId": self.operation_id,
-                "summary": self.summary,
-                "parameters": parameters,
-                "responses": responses,
-            },
-        })
+        let mut operation = json!({
+            "operationId": self.operation_id,
+            "summary": self.summary,
+            "parameters": parameters,
+            "responses": responses,
+        });
+        let Some(request) = self.request else { return json!({ "get": operation }) };
+        let body = json!({ "application/json": { "schema": request(generator) } });
+        operation["requestBody"] = json!({ "required": true, "content": body });
+        json!({ "post": operation })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::instance::exit_code;
 use crate::message::{RefusalKind, Reply, Request, Urgency};
 use crate::options::{Flag, ParsedArguments, Syntax, flag, switch};
 
-const FLAGS: [Flag; 19] = [
+const FLAGS: [Flag; 20] = [
     switch(Some('l'), "label-io"),
     switch(Some('v'), "verbose"),
     switch(Some('q'), "quiet"),
@@ -33,6 +33,7 @@ const FLAGS: [Flag; 19] = [
     switch(Some('i'), "stdin-ranks"),
     switch(Some('r'), "read-only"),
     flag(None, "timeout"),
+    switch(None, "original"),
 ];
 
 pub fn main(arguments: &[OsString]) -> CommandResult {
@@ -53,6 +54,7 @@ pub fn main(arguments: &[OsString]) -> CommandResult {
         .map_err(|error| CommandFailure::option(&format!("flux-job {command}"), &error))?;
     match command.as_ref() {
         "attach" => attach_command(&options),
+        "submit" => super::job_submit::main(&options),
         "status" => status(&options),
         "wait" => wait(&options),
         "wait-event" => wait_event(&options),

@@ -58,6 +58,7 @@ pub fn info(options: &ParsedArguments) -> CommandResult {
     let Some(key) = options.positional().get(1).cloned() else {
         return Err(fail("key is missing"));
     };
+    let key = if options.has("original") { format!("original {key}") } else { key };
     let mut client = connect("flux-job")?;
     if key == "eventlog" {
         let events = events(&mut client, id).map_err(|error| match error.refusal() {

@@ -11,6 +11,7 @@ mod info;
 mod job;
 mod job_options;
 mod job_show;
+mod job_submit;
 mod jobs;
 mod jobs_fields;
 mod keygen;

@@ -144,6 +144,7 @@ impl Instance {
         let text = match key {
             "R" if !job.allocation.is_empty() => job.to_r(),
             "jobspec" => crate::json::spaced(&job.submission.to_jobspec()),
+            "original jobspec" => crate::json::spaced(&job.submission.to_original()),
             _ => {
                 let text = format!("{key}: key not found");
                 return self.refuse(origin, tag, RefusalKind::NotFound, text);

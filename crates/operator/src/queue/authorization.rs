@@ -1,5 +1,5 @@
-//! Authenticates a caller by its bearer token (TokenReview), and checks whether it may read an
-//! object (SubjectAccessReview).
+//! Authenticates a caller by its bearer token (TokenReview), and checks whether it may read or change
+//! an object (SubjectAccessReview).
 
 use axum::http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -44,10 +44,11 @@ impl Caller {
         }
     }
 
-    /// Whether the caller may get an object of this kind.
-    pub(super) async fn can_get<K>(
+    /// Whether the caller may do this with an object of this kind.
+    pub(super) async fn can<K>(
         &self,
         client: &Client,
+        verb: &str,
         namespace: &str,
         name: &str,
     ) -> Result<bool, HttpError>
@@ -63,7 +64,7 @@ impl Caller {
             resource_attributes: Some(ResourceAttributes {
                 group: Some(K::group(&()).into_owned()),
                 resource: Some(K::plural(&()).into_owned()),
-                verb: Some("get".into()),
+                verb: Some(verb.to_owned()),
                 namespace: Some(namespace.to_owned()),
                 name: Some(name.to_owned()),
                 ..ResourceAttributes::default()

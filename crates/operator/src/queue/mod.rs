@@ -12,6 +12,7 @@
 //! All replicas watch and keep the ledger; only the leader decides and writes.
 
 mod authorization;
+pub(crate) mod hand_over;
 mod job;
 mod ledger;
 mod nodes;

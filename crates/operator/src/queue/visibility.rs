@@ -74,7 +74,7 @@ pub(crate) async fn queues(
         server.queues.ledger().setups().map(|(name, _)| name.clone()).collect();
     let mut items = Vec::new();
     for name in names {
-        if caller.can_get::<FluxSetup>(&server.client, &name.namespace, &name.name).await? {
+        if caller.can::<FluxSetup>(&server.client, "get", &name.namespace, &name.name).await? {
             items.extend(
                 QueueView::new(&server.queues.ledger(), &NO_TENTATIVE_ADMISSIONS, now())
                     .queue(&name),
@@ -130,7 +130,7 @@ pub(crate) async fn cluster(
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Cluster>, HttpError> {
-    let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
+    let minicluster = find_cluster(&server, &headers, "get", &namespace, &name).await?;
     let now = Timestamp::now();
     let observed = server.stores.observe(&minicluster, &server.reports, now);
     Ok(Json(view::cluster(&minicluster, &observed)))
@@ -146,7 +146,7 @@ pub(crate) async fn cluster_jobs(
     Extension(connection): Extension<Arc<ConnectionGuard>>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    let minicluster = find_cluster(&server, &headers, &namespace, &name).await?;
+    let minicluster = find_cluster(&server, &headers, "get", &namespace, &name).await?;
     drop(headers);
     let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
     let is_live = |pod: &str| server.stores.live_pods(&minicluster).contains(pod);
@@ -169,13 +169,15 @@ pub(crate) async fn cluster_jobs(
     Ok((headers, Body::from_stream(futures::stream::iter(parts))).into_response())
 }
 
-async fn find_cluster(
+/// The MiniCluster, if the caller may do this with it.
+pub(super) async fn find_cluster(
     server: &ServerState,
     headers: &HeaderMap,
+    verb: &str,
     namespace: &str,
     name: &str,
 ) -> Result<MiniCluster, HttpError> {
-    authorize::<MiniCluster>(server, headers, namespace, name).await?;
+    authorize_to::<MiniCluster>(server, headers, verb, namespace, name).await?;
     if !server.leadership.is_leader() {
         // Agents report to the leader only.
         let message = "this replica does not lead, and only the leader knows: try again";
@@ -197,13 +199,25 @@ async fn authorize<K: Resource<DynamicType = ()>>(
     namespace: &str,
     name: &str,
 ) -> Result<(), HttpError> {
+    authorize_to::<K>(server, headers, "get", namespace, name).await
+}
+
+/// The same for any verb.
+async fn authorize_to<K: Resource<DynamicType = ()>>(
+    server: &ServerState,
+    headers: &HeaderMap,
+    verb: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<(), HttpError> {
     let caller = Caller::authenticate(&server.client, headers).await?;
-    if caller.can_get::<K>(&server.client, namespace, name).await? {
+    if caller.can::<K>(&server.client, verb, namespace, name).await? {
         return Ok(());
     }
     let (kind, plural) = (K::kind(&()), K::plural(&()));
-    let message =
-        format!("you may not get {kind} {namespace}/{name}: this needs the verb get on {plural}");
+    let message = format!(
+        "you may not {verb} {kind} {namespace}/{name}: this needs the verb {verb} on {plural}"
+    );
     Err(HttpError(StatusCode::FORBIDDEN, message))
 }
 

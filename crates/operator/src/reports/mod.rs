@@ -9,6 +9,7 @@ mod exchange;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod forward;
+mod hand_over;
 mod invited;
 mod join;
 mod key_lookup;
@@ -34,12 +35,14 @@ use crate::lease::Leadership;
 use crate::lock::lock;
 use crate::stores::GuardedMiniCluster;
 use crate::watches::ChangeSender;
+use hand_over::HandOvers;
 use invited::InvitedClusters;
 use lender_read::LenderRead;
 use nonces::Nonces;
 use pending::PendingList;
 use work::DesiredWork;
 
+pub(crate) use hand_over::{HandOverError, is_too_large};
 pub(crate) use pending::MAX_WAIT;
 pub(crate) use server::report;
 
@@ -83,6 +86,10 @@ struct ClusterReports {
     desired: watch::Sender<DesiredWork>,
     /// The jobs of the instance, while a client asks for them.
     pending: PendingList,
+    /// Jobs that are handed over.
+    hand_overs: HandOvers,
+    /// Notified when the lead has answered about one.
+    answered: watch::Sender<()>,
     /// Notified when what is shown to such a client changes.
     shown: watch::Sender<()>,
 }
@@ -126,6 +133,7 @@ impl Reports {
             ticks.tick().await;
             self.mark_old(Timestamp::now());
             self.forget_pending();
+            self.forget_hand_overs();
         }
     }
 

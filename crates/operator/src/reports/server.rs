@@ -178,6 +178,7 @@ impl ServerState {
                 let namespace = minicluster.metadata.namespace.as_deref().unwrap_or_default();
                 self.reports.store_pending(namespace, uid, page);
             }
+            Report::Job(answer) => self.reports.store_answer(uid, answer),
         }
         self.reports.work(uid, lists)
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use flux_operator_wire::{Drain, Work};
+use flux_operator_wire::{Drain, JobOrder, Work};
 use tokio::sync::watch;
 
 use super::Reports;
@@ -19,6 +19,8 @@ pub(super) struct DesiredWork {
     drain: Option<Drain>,
     /// Whether to list pending jobs.
     pub(super) pending: bool,
+    /// The jobs that are handed over.
+    jobs: Vec<JobOrder>,
 }
 
 impl DesiredWork {
@@ -27,7 +29,18 @@ impl DesiredWork {
     fn work(&self, can_list: bool) -> Vec<Work> {
         let drain = self.drain.clone().map(Work::Drain);
         let pending = (self.pending && can_list).then_some(Work::ListPending);
-        drain.into_iter().chain(pending).collect()
+        let has_jobs = !self.jobs.is_empty() && can_list;
+        let jobs = has_jobs.then(|| Work::Jobs(self.jobs.clone()));
+        drain.into_iter().chain(pending).chain(jobs).collect()
+    }
+}
+
+impl DesiredWork {
+    /// Sets the jobs that are handed over. Returns whether they differ.
+    pub(super) fn set_jobs(&mut self, jobs: Vec<JobOrder>) -> bool {
+        let differs = self.jobs != jobs;
+        self.jobs = jobs;
+        differs
     }
 }
 

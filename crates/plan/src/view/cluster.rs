@@ -107,6 +107,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         duration,
         estimate,
         held,
+        on_hold,
         attributes,
     } = job;
     let job = InstanceJob {
@@ -122,6 +123,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         estimate,
         held,
         attributes: attributes.into(),
+        on_hold,
     };
     serde_json::to_string(&job).expect("the keys of its maps are strings")
 }

@@ -1,6 +1,7 @@
 //! What agents report to the operator, and the work they get back.
 
 mod first_build;
+mod hand_over;
 mod pending;
 
 use std::net::IpAddr;
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use crate::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRequest};
 
+pub use hand_over::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
 pub use pending::{JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
 /// What an agent sends in one request.
@@ -35,6 +37,8 @@ pub enum Report {
     Instance(InstanceState),
     /// The lead lists pending jobs.
     Pending(PendingPage),
+    /// The lead answers an order of [`Work::Jobs`].
+    Job(JobAnswer),
 }
 
 /// The state of an instance, as observed by its lead.
@@ -138,6 +142,9 @@ pub enum Work {
     Drain(Drain),
     /// List the pending jobs, as [`Report::Pending`].
     ListPending,
+    /// Bring these jobs into these states, and answer each order with a [`Report::Job`], again and
+    /// again while it is among them.
+    Jobs(Vec<JobOrder>),
 }
 
 fn known_work<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Work>, D::Error> {

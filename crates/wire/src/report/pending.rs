@@ -67,6 +67,9 @@ pub struct PendingJob {
     /// It does not start whatever is free: its urgency is 0, or it waits for another job.
     #[serde(default)]
     pub held: bool,
+    /// It is held by its urgency alone: it waits for no other job. Older agents do not report it.
+    #[serde(default)]
+    pub on_hold: bool,
     /// Its attributes below `attributes.system`, such as `burstable`, as JSON.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub attributes: BTreeMap<String, serde_json::Value>,

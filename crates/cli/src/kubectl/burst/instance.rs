@@ -119,6 +119,7 @@ impl ObservedInstance {
             estimate: job.estimate,
             held: job.is_held,
             attributes: attributes.into(),
+            on_hold: job.is_on_hold,
         }
     }
 }

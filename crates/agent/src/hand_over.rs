@@ -1,0 +1,276 @@
+//! Jobs that are handed over to an instance of their own elsewhere: holds them, reads their
+//! jobspecs, cancels them with a message or gives them back, as the operator orders.
+//!
+//! An order is a desired state. It is carried out when it is new, and answered again every few
+//! seconds while the operator still sends it: an answer may be lost.
+
+use std::collections::HashMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flux_operator_flux::JobId;
+use flux_operator_wire::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
+use serde::Deserialize;
+
+use crate::flux_command::FluxCommand;
+
+/// How soon an order that is still sent is answered again, and one that has failed is tried again.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long after a job was held it is looked at again: the scheduler may have given it resources
+/// at that moment.
+const SETTLING_TIME: Duration = Duration::from_millis(500);
+
+/// How many orders are known at the same time. The operator has fewer.
+const MAX_ORDERS: usize = 64;
+
+/// Jobs that are handed over.
+pub struct HandOver {
+    command: FluxCommand,
+    /// The orders, and when each was answered last.
+    orders: Vec<(JobOrder, Option<Instant>)>,
+    /// The urgency of each job before it was held here.
+    held: HashMap<u64, u32>,
+}
+
+/// An event of a job (Flux RFC 21).
+#[derive(Deserialize)]
+struct Event {
+    name: String,
+    #[serde(default)]
+    context: EventContext,
+}
+
+#[derive(Default, Deserialize)]
+struct EventContext {
+    urgency: Option<u32>,
+}
+
+impl HandOver {
+    /// Creates it without orders.
+    pub fn new(command: FluxCommand) -> HandOver {
+        HandOver { command, orders: Vec::new(), held: HashMap::new() }
+    }
+
+    /// Sets the orders. Those that were known stay as they are.
+    pub fn set(&mut self, orders: &[JobOrder]) {
+        let known = std::mem::take(&mut self.orders);
+        let answered = |order: &JobOrder| known.iter().find(|(it, _)| it == order)?.1;
+        self.orders = orders.iter().take(MAX_ORDERS).map(|it| (it.clone(), answered(it))).collect();
+    }
+
+    /// Whether there are orders, so that the instance is asked often.
+    pub fn has_orders(&self) -> bool {
+        !self.orders.is_empty()
+    }
+
+    /// Carries out the orders that are due, and returns their answers, in parts.
+    pub fn answers(&mut self) -> Vec<JobAnswer> {
+        let mut answers = Vec::new();
+        for index in 0..self.orders.len() {
+            let (order, answered) = self.orders[index].clone();
+            if answered.is_some_and(|at| at.elapsed() < REPEAT_INTERVAL) {
+                continue;
+            }
+            self.orders[index].1 = Some(Instant::now());
+            answers.extend(self.carry_out(&order));
+        }
+        answers
+    }
+
+    /// Carries out an order. No answer: it is tried again.
+    fn carry_out(&mut self, order: &JobOrder) -> Vec<JobAnswer> {
+        let id = JobId::from(order.job).to_f58_plain();
+        let Some((mut state, urgency)) = self.state(&id) else { return Vec::new() };
+        let is_waiting =
+            |state: HomeJobState| matches!(state, HomeJobState::Pending | HomeJobState::Held);
+        match &order.goal {
+            JobGoal::Held if state == HomeJobState::Pending => {
+                self.command.run(&["job", "urgency", &id, "hold"]);
+                thread::sleep(SETTLING_TIME);
+                match self.state(&id) {
+                    Some((now, _)) => state = now,
+                    None => return Vec::new(),
+                }
+                if state == HomeJobState::Held {
+                    self.held.insert(order.job, urgency);
+                }
+            }
+            JobGoal::Canceled(message) if !is_over(state) => {
+                self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &id, message]);
+                match self.state(&id) {
+                    // Its tasks may take a while to stop.
+                    Some((now, _)) if is_over(now) => state = now,
+                    _ => return Vec::new(),
+                }
+            }
+            JobGoal::Released(before) => {
+                let wanted = self.held.get(&order.job).copied().or(*before).unwrap_or(urgency);
+                if is_waiting(state) && urgency != wanted {
+                    self.command.run(&["job", "urgency", &id, &wanted.to_string()]);
+                    match self.state(&id) {
+                        Some((now, is)) if is == wanted || !is_waiting(now) => state = now,
+                        _ => return Vec::new(),
+                    }
+                }
+                self.held.remove(&order.job);
+            }
+            JobGoal::Held | JobGoal::Canceled(_) => {}
+        }
+        let answer = JobAnswer {
+            urgency: self.held.get(&order.job).copied(),
+            ..JobAnswer::new(order.clone(), state)
+        };
+        if (&order.goal, state) != (&JobGoal::Held, HomeJobState::Held) {
+            return vec![answer];
+        }
+        let jobspec = self.command.query(&["job", "info", "--original", &id, "jobspec"]);
+        let Some(jobspec) = jobspec.map(JobspecText::new) else { return Vec::new() };
+        // One that is too large is reported as such, by its length.
+        let total = u32::try_from(jobspec.len()).unwrap_or(u32::MAX);
+        match jobspec.len() > MAX_JOBSPEC {
+            true => vec![JobAnswer { total, offset: total, ..answer }],
+            false => answer.split(&jobspec),
+        }
+    }
+
+    /// What a job is, and its urgency; `None` if Flux does not answer.
+    fn state(&self, id: &str) -> Option<(HomeJobState, u32)> {
+        let Some(text) = self.command.query(&["job", "eventlog", "--format=json", id]) else {
+            // It fails for a job that does not exist, as for an instance that does not answer.
+            let answers = self.command.run(&["getattr", "rank"]);
+            return answers.then_some((HomeJobState::Missing, 0));
+        };
+        Some(state_of(&text))
+    }
+}
+
+fn is_over(state: HomeJobState) -> bool {
+    matches!(state, HomeJobState::Finished | HomeJobState::Missing)
+}
+
+/// What a job is, and its urgency, by its events.
+fn state_of(eventlog: &str) -> (HomeJobState, u32) {
+    let (mut state, mut urgency) = (HomeJobState::Pending, 16);
+    let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
+    for Event { name, context } in events {
+        match name.as_str() {
+            "submit" | "urgency" => urgency = context.urgency.unwrap_or(urgency),
+            "alloc" => state = HomeJobState::Started,
+            "clean" => state = HomeJobState::Finished,
+            _ => {}
+        }
+    }
+    let is_held = state == HomeJobState::Pending && urgency == 0;
+    (if is_held { HomeJobState::Held } else { state }, urgency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    // What flux-core 0.88 printed.
+    const SUBMITTED: &str = r#"{"timestamp":1794721602.22,"name":"submit","context":{"userid":0,"urgency":16,"flags":0,"version":1}}"#;
+    const HELD: &str =
+        r#"{"timestamp":1794721603.1,"name":"urgency","context":{"userid":0,"urgency":0}}"#;
+    const CLEAN: &str = r#"{"timestamp":1794721604.1,"name":"clean"}"#;
+
+    /// A fake `flux` with one job, whose events are a file: `hold`, a number and `raise` append.
+    fn fake(directory: &Path, events: &str) -> HandOver {
+        let flux = directory.join("flux");
+        std::fs::write(directory.join("events"), events).unwrap();
+        let script = format!(
+            "#!/bin/sh\ncd {}\nfor word; do printf '[%s]' \"$word\"; done >>log; echo >>log\n\
+             case \"$*\" in\n'getattr rank') echo 0;;\n*eventlog*) test -s events && cat events;;\n\
+             *info*) printf '%s' \"$(cat jobspec)\";;\n\
+             *raise*) echo '{CLEAN}' >>events;;\n\
+             *hold) echo '{HELD}' >>events;;\n\
+             *urgency*) echo '{SUBMITTED}' >>events;;\nesac\n",
+            directory.display()
+        );
+        crate::files::tests::write_script(&flux, &script);
+        HandOver::new(FluxCommand { flux, uri: "local:///x".into() })
+    }
+
+    fn order(goal: JobGoal) -> JobOrder {
+        JobOrder { job: 81_856_036_864, goal }
+    }
+
+    fn answers(over: &mut HandOver, goal: JobGoal) -> Vec<JobAnswer> {
+        over.set(&[]);
+        over.set(&[order(goal)]);
+        over.answers()
+    }
+
+    fn log(directory: &Path, word: &str) -> usize {
+        let log = std::fs::read_to_string(directory.join("log")).unwrap();
+        log.lines().filter(|line| line.contains(word)).count()
+    }
+
+    #[test]
+    fn a_job_is_held_once_and_its_jobspec_is_reported_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
+        let jobspec = "{\"x\": \"'$HOME' é\"}";
+        std::fs::write(directory.path().join("jobspec"), jobspec).unwrap();
+        for _ in 0..2 {
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, Some(16)));
+            assert_eq!(answer.part.as_secret_str(), jobspec);
+            assert!(answer.is_last());
+        }
+        assert_eq!(over.answers(), [], "it was answered a moment ago");
+        assert_eq!(log(directory.path(), "[hold]"), 1);
+        let [answer] = answers(&mut over, JobGoal::Released(None)).try_into().unwrap();
+        assert_eq!((answer.state, answer.urgency), (HomeJobState::Pending, None));
+    }
+
+    #[test]
+    fn a_job_that_was_held_by_its_user_is_not_released_by_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n{HELD}\n"));
+        std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
+        let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+        assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, None));
+        assert_eq!(log(directory.path(), "[hold]"), 0);
+    }
+
+    #[test]
+    fn a_message_of_a_canceled_job_is_one_argument() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n{HELD}\n"));
+        let message = "ran as Burst \"b\": exit code 7";
+        for _ in 0..2 {
+            let [answer] =
+                answers(&mut over, JobGoal::Canceled(message.into())).try_into().unwrap();
+            assert_eq!(answer.state, HomeJobState::Finished);
+        }
+        assert_eq!(log(directory.path(), &format!("[{message}]")), 1);
+    }
+
+    #[test]
+    fn what_is_not_pending_any_more_is_reported_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let alloc = r#"{"timestamp":1.0,"name":"alloc","context":{}}"#;
+        for (events, state) in [
+            (format!("{SUBMITTED}\n{alloc}\n"), HomeJobState::Started),
+            (format!("{SUBMITTED}\n{alloc}\n{CLEAN}\n"), HomeJobState::Finished),
+            (String::new(), HomeJobState::Missing),
+        ] {
+            let mut over = fake(directory.path(), &events);
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            assert_eq!(answer.state, state);
+        }
+    }
+
+    #[test]
+    fn a_jobspec_that_is_too_large_is_not_sent() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n{HELD}\n"));
+        std::fs::write(directory.path().join("jobspec"), "x".repeat(MAX_JOBSPEC + 1)).unwrap();
+        let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+        assert!(answer.part.is_empty() && answer.is_last());
+        assert!(usize::try_from(answer.total).unwrap() > MAX_JOBSPEC);
+    }
+}

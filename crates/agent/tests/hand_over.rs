@@ -1,0 +1,96 @@
+//! Jobs that are handed over, with brokers: what the lead does with a job at home, and how another
+//! instance runs it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::process::Command;
+
+use common::operator::FakeOperator;
+use common::{Agent, Cluster, argv, eventually};
+use flux_operator_flux::{JobId, JobRun};
+use flux_operator_wire::{
+    HomeJobState, JobAnswer, JobGoal, JobOrder, Program, TerminationReason, Work,
+};
+
+/// What a shell would change.
+const SCRIPT: &str = r#"printf '%s|%s|%s\n' "$1" "$TOKEN" "$PWD"; exit 7"#;
+const ARGUMENT: &str = "a 'b' \"c\" $HOME `id` é";
+
+/// Runs `flux` in the instance of a lead.
+fn flux(lead: &Agent, words: &[&str]) -> String {
+    let connect = lead.root.join("flux-connect.sh");
+    let output = Command::new(connect).arg("flux").args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A lead with an operator, and a job that is held.
+fn home() -> (Cluster, FakeOperator, Agent, u64) {
+    let operator = FakeOperator::start();
+    let mut cluster = Cluster::new(1, Program::Stay);
+    cluster.plan.report = Some(operator.target.clone());
+    cluster.environment = vec![("FLUX_OPERATOR_POD_UID".into(), "pod-uid".into())];
+    let lead = cluster.start(0);
+    eventually("it is there", || operator.reports().iter().any(|report| report.program_started));
+    let words = ["submit", "-N1", "--urgency=hold", "--cwd=/tmp", "--env=TOKEN=hunter2 $x"];
+    let words = [&words[..], &["sh", "-c", SCRIPT, "sh", ARGUMENT]].concat();
+    let job: JobId = flux(&lead, &words).parse().unwrap();
+    (cluster, operator, lead, job.number())
+}
+
+/// The answer of a lead to an order.
+fn answer(operator: &FakeOperator, job: u64, goal: JobGoal) -> JobAnswer {
+    let order = JobOrder { job, goal };
+    operator.set_work(vec![Work::Jobs(vec![order.clone()])]);
+    let find = || operator.answers().into_iter().find(|answer| answer.order == order);
+    eventually("the lead answers", || find().is_some());
+    operator.set_work(Vec::new());
+    find().unwrap()
+}
+
+#[test]
+fn a_job_is_held_and_runs_in_another_instance_exactly_as_it_was_submitted() {
+    let (_home, operator, mut lead, job) = home();
+    let held = answer(&operator, job, JobGoal::Held);
+    assert_eq!((held.state, held.urgency), (HomeJobState::Held, None), "its user holds it");
+    let run = JobRun::parse(held.part.as_secret_str()).unwrap();
+    assert_eq!(run.argv, ["sh", "-c", SCRIPT, "sh", ARGUMENT]);
+    assert_eq!(run.environment.get("TOKEN"), Some("hunter2 $x"));
+
+    let mut away = Cluster::new(1, Program::Stay);
+    let jobspec = away.path().join("jobspec.json");
+    std::fs::write(&jobspec, run.to_jobspec()).unwrap();
+    let agent = env!("CARGO_BIN_EXE_flux-operator-agent");
+    away.plan.program = argv(&[agent, "run-job", jobspec.to_str().unwrap()]);
+    let mut there = away.start(0);
+    assert_eq!(there.wait(), 7, "{}", there.output());
+    let termination = there.termination();
+    assert_eq!((termination.exit_code, termination.reason), (7, TerminationReason::CommandFailed));
+    let printed = format!("{ARGUMENT}|hunter2 $x|/tmp");
+    assert!(there.output().lines().any(|line| line == printed), "{}", there.output());
+
+    let message = "ran as Burst b at target t: exit code 7";
+    let canceled = answer(&operator, job, JobGoal::Canceled(message.into()));
+    assert_eq!(canceled.state, HomeJobState::Finished);
+    let id = JobId::from(job).to_f58_plain();
+    assert!(flux(&lead, &["job", "eventlog", &id]).contains(message));
+    assert_eq!(lead.stop(), 143);
+}
+
+#[test]
+fn a_job_that_was_not_held_is_as_before_when_it_is_released() {
+    let (_home, operator, mut lead, job) = home();
+    let id = JobId::from(job).to_f58_plain();
+    flux(&lead, &["queue", "stop"]);
+    flux(&lead, &["job", "urgency", &id, "20"]);
+    let held = answer(&operator, job, JobGoal::Held);
+    assert_eq!((held.state, held.urgency), (HomeJobState::Held, Some(20)));
+    let released = answer(&operator, job, JobGoal::Released(None));
+    assert_eq!(released.state, HomeJobState::Pending);
+    assert!(flux(&lead, &["job", "list", "--states=pending"]).contains("\"urgency\": 20"));
+    let missing = answer(&operator, job + 1, JobGoal::Held);
+    assert_eq!(missing.state, HomeJobState::Missing);
+    assert_eq!(lead.stop(), 143);
+}
