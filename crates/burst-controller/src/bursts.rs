@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, TargetFailure, WhileUnreadable,
-    after_failure, burst_events, decide_burst, field_manager, has_claim, must_ask_target, release,
-    while_unreadable, with_finished,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure,
+    WhileUnreadable, after_failure, after_output, burst_events, decide_burst, field_manager,
+    has_claim, home_order, must_ask_target, output_name, release, while_unreadable, with_finished,
 };
 use flux_operator_plan::status::NewEvent;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
@@ -21,6 +22,7 @@ use crate::errors::{chain, is_conflict, is_not_found, is_refused};
 use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
+use crate::output::config_map;
 use crate::stores::Stores;
 use crate::target::{Clients, Pool, Target, target_of};
 
@@ -82,13 +84,14 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             WhileUnreadable::Wait => return Ok(AFTER_ERROR),
             WhileUnreadable::DeleteSelf(why) => {
                 let step = BurstStep::DeleteSelf(why);
-                return make(context, burst, None, None, &step).await.map(|_| AFTER_STEP);
+                let pool = Pool { burst, cluster: None, jobspec: None };
+                return make(context, pool, None, &step).await.map(|_| AFTER_STEP);
             }
             WhileUnreadable::GiveBack => {}
         }
     }
     let cluster = context.stores.clusters.get(&reference);
-    let pool = Pool { burst, cluster: cluster.as_deref() };
+    let pool = Pool { burst, cluster: cluster.as_deref(), jobspec: None };
     let target = match must_ask_target(burst, now) {
         true => Some(target_of(burst, &context.home, &context.clients).await),
         false => None,
@@ -106,10 +109,15 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             tracing::warn!(burst = %ObjectRef::from_obj(burst), target, %reason, why, "a target fails");
         }
     }
+    let home = match home_order(burst).filter(|_| burst.is_isolated() && cluster.is_some()) {
+        Some(goal) => context.feeds.hand_over(burst, goal).await,
+        None => HomeTurn::NotAsked,
+    };
     let observed = BurstObserved {
         cluster: cluster.as_deref(),
         target: view,
         running: context.feeds.running(&reference),
+        home,
         now,
     };
     let BurstDecision { status, step, requeue_at } = decide_burst(burst, &observed);
@@ -120,7 +128,12 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     };
     tracing::info!(burst = %ObjectRef::from_obj(&burst), step = step_name(&step), "a step of a Burst");
     let target = target.and_then(Result::ok);
-    match make(context, &burst, cluster.as_deref(), target.as_deref(), &step).await? {
+    let jobspec = match &observed.home {
+        HomeTurn::Job(job) => Some(&job.jobspec),
+        _ => None,
+    };
+    let pool = Pool { burst: &burst, cluster: cluster.as_deref(), jobspec };
+    match make(context, pool, target.as_deref(), &step).await? {
         Ok(()) => Ok(match step {
             BurstStep::Scale(_) | BurstStep::DeleteObjects => AFTER_SLOW_STEP,
             _ => AFTER_STEP,
@@ -141,6 +154,7 @@ fn step_name(step: &BurstStep) -> &'static str {
         BurstStep::ClaimCluster(_) => "ClaimCluster",
         BurstStep::Create => "Create",
         BurstStep::Scale(_) => "Scale",
+        BurstStep::SaveOutput(_) => "SaveOutput",
         BurstStep::DeleteObjects => "DeleteObjects",
         BurstStep::Finish => "Finish",
         BurstStep::DeleteSelf(_) => "DeleteSelf",
@@ -194,14 +208,13 @@ async fn write_events(context: &Context, burst: &Burst, events: &[NewEvent]) {
 /// Makes a step. The outer error is one of this Kubernetes cluster, the inner one of the target.
 async fn make(
     context: &Context,
-    burst: &Burst,
-    cluster: Option<&MiniCluster>,
+    pool: Pool<'_>,
     target: Option<&dyn Target>,
     step: &BurstStep,
 ) -> Result<Result<(), TargetFailure>, ReconcileError> {
+    let burst = pool.burst;
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
     let bursts = context.home.api::<Burst>(&namespace);
-    let pool = Pool { burst, cluster };
     let at_target = match (step, target) {
         (BurstStep::Create, Some(target)) => Some(target.create(pool).await),
         (BurstStep::Scale(nodes), Some(target)) => Some(target.scale(pool, *nodes).await),
@@ -211,6 +224,9 @@ async fn make(
         }
         _ => None,
     };
+    if let (BurstStep::SaveOutput(pod), Some(target)) = (step, target) {
+        return save_output(context, pool, target, pod).await;
+    }
     if let Some(Err(failure)) = at_target {
         return Ok(Err(failure));
     }
@@ -231,7 +247,8 @@ async fn make(
             }
             applied => applied?,
         },
-        BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => {}
+        BurstStep::Create | BurstStep::Scale(_) => {}
+        BurstStep::SaveOutput(_) | BurstStep::DeleteObjects => {}
         BurstStep::DeleteSelf(why) => {
             tracing::info!(burst = %ObjectRef::from_obj(burst), why, "a Burst is given back");
             let deleted = bursts.delete(&name, &exactly(burst)).await;
@@ -247,6 +264,33 @@ async fn make(
         }
         BurstStep::Finish => finish(context, burst).await?,
     }
+    Ok(Ok(()))
+}
+
+/// Saves the output of a run in a ConfigMap here, and records that. One that its target does not have
+/// is lost.
+async fn save_output(
+    context: &Context,
+    pool: Pool<'_>,
+    target: &dyn Target,
+    pod: &str,
+) -> Result<Result<(), TargetFailure>, ReconcileError> {
+    let saved = match target.output(pool, pod).await {
+        Ok(output) => {
+            let config_map = config_map(pool.burst, &output);
+            let maps = context.home.api::<ConfigMap>(&pool.burst.namespace().unwrap_or_default());
+            match maps.create(&PostParams::default(), &config_map).await {
+                Ok(_) => {}
+                // The controller was killed before it recorded that.
+                Err(error) if is_conflict(&error) => {}
+                Err(error) => return Err(write("save the output of a run")(error)),
+            }
+            Ok(output_name(pool.burst))
+        }
+        Err(failure) if failure.reason == Reason::TargetUnreachable => return Ok(Err(failure)),
+        Err(failure) => Err(failure.message),
+    };
+    write_status(context, pool.burst, after_output(pool.burst, saved)).await?;
     Ok(Ok(()))
 }
 

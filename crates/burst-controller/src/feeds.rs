@@ -5,10 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flux_operator_api::MiniCluster;
 use flux_operator_api::view::InstanceJobs;
+use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_flux::IdSet;
+use flux_operator_plan::bursting::HomeTurn;
 use flux_operator_service::lock::lock;
+use flux_operator_wire::JobGoal;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc;
@@ -16,6 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::errors::chain;
+use crate::hand_over::hand_over;
 use crate::stores::Change;
 
 /// How long the operator may wait for a change before it answers, in seconds.
@@ -101,6 +104,12 @@ impl Feeds {
         let rest = busy.difference(&IdSet::union_all(&running));
         running.extend((!rest.is_empty()).then_some(rest));
         Some(running)
+    }
+
+    /// Has the lead of the MiniCluster of a Burst do with the job at home what is to be done, and
+    /// returns what has become of it.
+    pub(crate) async fn hand_over(&self, burst: &Burst, goal: JobGoal) -> HomeTurn {
+        hand_over(&self.operator, burst, goal).await
     }
 
     fn store(&self, cluster: &Cluster, jobs: InstanceJobs) {

@@ -9,7 +9,8 @@ use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use flux_operator_burst::{
     Action, Decision, IdleRanks, Memory, PolicyState, Situation, Summary, decide, is_burst_of,
 };
-use flux_operator_plan::bursting::{needs_nodes, policy_burst, used_today};
+use flux_operator_flux::JobId;
+use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst, used_today};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -98,7 +99,9 @@ impl Policies {
                 summaries.entry(key(policy)).or_default().add(&of_cluster);
             }
         }
-        let nodes = stores.bursts.state().iter().map(|burst| i64::from(burst.spec.nodes)).sum();
+        let bursts = stores.bursts.state();
+        let live = bursts.iter().filter(|burst| !burst.is_record());
+        let nodes = live.map(|burst| i64::from(burst.spec.nodes)).sum();
         context.metrics.nodes.set(nodes);
         if self.statuses.write(context, &policies, &summaries, now).await {
             next = MIN_INTERVAL;
@@ -233,6 +236,22 @@ impl Policies {
                 let burst = policy_burst(policy, cluster, target, *nodes, jobs, is_free);
                 let reference = ObjectRef::from_obj(&burst);
                 tracing::info!(burst = %reference, nodes, "a policy creates a Burst");
+                match bursts.create(&PostParams::default(), &burst).await {
+                    Err(error) if !is_conflict(&error) => Err(error),
+                    _ => {
+                        self.unseen.insert(reference, (*nodes, Instant::now()));
+                        Ok(())
+                    }
+                }
+            }
+            Action::RunIsolated { policy, target, nodes, job } => {
+                let Some(policy) = serving.iter().find(|it| it.name_any() == *policy) else {
+                    return;
+                };
+                let burst = isolated_policy_burst(policy, cluster, target, *nodes, *job);
+                let reference = ObjectRef::from_obj(&burst);
+                let id = JobId::from(*job);
+                tracing::info!(burst = %reference, nodes, job = %id, "a policy runs a job elsewhere");
                 match bursts.create(&PostParams::default(), &burst).await {
                     Err(error) if !is_conflict(&error) => Err(error),
                     _ => {

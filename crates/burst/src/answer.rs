@@ -78,6 +78,10 @@ reasons! {
     TooYoung,
     /// The policy is suspended.
     Suspended,
+    /// It would run in an instance of its own, for which the policy has no target.
+    NoIsolatedTarget,
+    /// It cannot run in another instance.
+    NotPortable,
     /// The nodes of no target have the cores, GPUs or property that it needs.
     NoTargetFits,
     /// It needs more than there would be with the largest burst.
@@ -104,6 +108,8 @@ reasons! {
     Requested,
     /// It starts when nodes of a burst are up.
     WaitsForBurst,
+    /// It runs in an instance of its own.
+    RunsIsolated,
     /// It can start on nodes that are free.
     StartsHere,
 }
@@ -130,6 +136,8 @@ pub(crate) enum Why<'a> {
     TooLarge { policy: &'a str, nodes: u32, max: i32 },
     TooYoung { seconds: i64 },
     Suspended { policy: &'a str },
+    NoIsolatedTarget { policy: &'a str },
+    NotPortable { burst: &'a str, message: &'a str },
     NoTargetFits { policy: &'a str },
     TooLargeForTargets { amount: (u32, &'static str), most: u32 },
     TargetFailed { target: &'a str, seconds: i64, trouble: Option<&'a str> },
@@ -144,6 +152,7 @@ pub(crate) enum Why<'a> {
     Stabilizing { seconds: i64 },
     Requested { target: &'a str },
     WaitsForBurst { burst: &'a str, trouble: Option<&'a str> },
+    RunsIsolated { burst: &'a str, target: &'a str, phase: &'a str },
     StartsHere,
 }
 
@@ -178,6 +187,8 @@ impl Why<'_> {
             Why::TooLarge { .. } => AnswerReason::TooLarge,
             Why::TooYoung { .. } => AnswerReason::TooYoung,
             Why::Suspended { .. } => AnswerReason::Suspended,
+            Why::NoIsolatedTarget { .. } => AnswerReason::NoIsolatedTarget,
+            Why::NotPortable { .. } => AnswerReason::NotPortable,
             Why::NoTargetFits { .. } => AnswerReason::NoTargetFits,
             Why::TooLargeForTargets { .. } => AnswerReason::TooLargeForTargets,
             Why::TargetFailed { .. } => AnswerReason::TargetFailed,
@@ -191,6 +202,7 @@ impl Why<'_> {
             Why::Stabilizing { .. } => AnswerReason::Stabilizing,
             Why::Requested { .. } => AnswerReason::Requested,
             Why::WaitsForBurst { .. } => AnswerReason::WaitsForBurst,
+            Why::RunsIsolated { .. } => AnswerReason::RunsIsolated,
             Why::StartsHere => AnswerReason::StartsHere,
         }
     }
@@ -251,6 +263,15 @@ impl fmt::Display for Why<'_> {
             Why::Suspended { policy } => {
                 write!(f, "BurstPolicy {policy:?} is suspended: set suspend to false")
             }
+            Why::NoIsolatedTarget { policy } => write!(
+                f,
+                "it would run in an instance of its own, but BurstPolicy {policy:?} has no target in \
+                 another Kubernetes cluster: add one with kubeconfig, clusterAPI or command"
+            ),
+            Why::NotPortable { burst, message } => write!(
+                f,
+                "{message}. Delete Burst {burst:?} to have it tried again"
+            ),
             Why::NoTargetFits { policy } => write!(
                 f,
                 "no target of BurstPolicy {policy:?} has nodes with the cores, GPUs and property \
@@ -323,6 +344,13 @@ impl fmt::Display for Why<'_> {
             Why::WaitsForBurst { burst, trouble } => {
                 write!(f, "starts when the nodes of Burst {burst:?} are up")?;
                 trouble.map_or(Ok(()), |trouble| write!(f, "; now {trouble}"))
+            }
+            Why::RunsIsolated { burst, target, phase } => {
+                write!(
+                    f,
+                    "it runs in an instance of its own at target {target:?}, as Burst {burst:?}"
+                )?;
+                if phase.is_empty() { Ok(()) } else { write!(f, "; now {phase}") }
             }
             Why::StartsHere => f.write_str("enough nodes are free: the scheduler can start it"),
         }

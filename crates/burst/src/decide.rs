@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::answer::{Refusal, Why};
 use crate::constraint::{Constraint, ConstraintError};
+use crate::isolated::NewRun;
 use crate::job_match::select;
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
@@ -31,13 +32,13 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     let constraints = Constraints::parse(jobs);
-    let failed = failed_targets(memory, pools, now);
+    let failed = failed_targets(memory, instance, pools, now);
     let requests = Requests::new(instance, policies, pools, &failed, now);
     let actions = give_back(policies, &requests.budgets, pools);
     let given_back: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
             Action::GiveBack { burst, .. } => Some(burst.as_str()),
-            Action::Create { .. } | Action::Resize { .. } => None,
+            Action::Create { .. } | Action::RunIsolated { .. } | Action::Resize { .. } => None,
         })
         .collect();
     let supply = Supply::new(instance, policies, pools, &given_back, now);
@@ -55,12 +56,15 @@ pub fn decide(
         supply,
         failed,
         requeue_at,
+        runs: Vec::new(),
     };
     let mut blocker = None;
     let mut outcomes = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let outcome = match blocker {
-            Some(blocker) if !job.is_held && !run.is_too_large(job) => {
+            Some(blocker)
+                if !job.is_held && !run.is_too_large(job) && run.isolated(job).is_none() =>
+            {
                 Outcome::of(Why::BlockedByJob { job: blocker })
             }
             _ => run.consider(job, index),
@@ -80,6 +84,10 @@ enum Outcome<'a> {
     Starts,
     /// It waits for nodes of a pool, which are requested for it if `is_request`.
     Waits { pool: usize, is_request: bool },
+    /// A run in an instance of its own exists, by its position in the instance.
+    RunsIsolated { run: usize },
+    /// Such a run is requested, by its position.
+    RequestsRun { run: usize },
     /// Nothing is requested for it.
     Refused { why: Why<'a>, policy: Option<usize> },
 }
@@ -88,6 +96,14 @@ impl<'a> Outcome<'a> {
     fn of(why: Why<'a>) -> Outcome<'a> {
         Outcome::Refused { why, policy: None }
     }
+}
+
+/// What was requested for a job.
+enum Requested<'a> {
+    /// Nodes of a pool.
+    Nodes(usize),
+    /// A run in an instance of its own.
+    Run(NewRun<'a>),
 }
 
 struct Run<'a> {
@@ -101,9 +117,16 @@ struct Run<'a> {
     supply: Supply<'a>,
     failed: BTreeMap<(String, String), Timestamp>,
     requeue_at: Option<Timestamp>,
+    /// Runs that are requested.
+    runs: Vec<NewRun<'a>>,
 }
 
 impl<'a> Run<'a> {
+    /// The run of a job in an instance of its own, by its position.
+    fn isolated(&self, job: &Job) -> Option<usize> {
+        self.instance.isolated.iter().position(|run| run.job == job.id)
+    }
+
     /// The least number of nodes that a job needs, whatever nodes it gets.
     fn least_nodes(&self, job: &Job) -> u32 {
         job.need().node_count(self.largest_node.0, self.largest_node.1)
@@ -114,18 +137,22 @@ impl<'a> Run<'a> {
     }
 
     fn consider(&mut self, job: &'a Job, index: usize) -> Outcome<'a> {
-        if job.is_held {
+        if let Some(run) = self.isolated(job) {
+            return Outcome::RunsIsolated { run };
+        }
+        // One that is held by its user, because it would be refused otherwise, or is too large anyway.
+        let is_too_large = self.is_too_large(job);
+        if job.is_held && !(is_too_large && job.is_on_hold) {
             return Outcome::of(Why::Held);
         }
         let constraint = match self.constraints.of(index) {
             Ok(constraint) => constraint,
             Err(error) => return Outcome::of(Why::UnknownConstraint { error }),
         };
-        let need = job.need();
-        if self.is_too_large(job) {
-            let (nodes, table_size) = (self.least_nodes(job), self.instance.table_size);
-            return Outcome::of(Why::TooLargeForTable { nodes, table_size });
+        if is_too_large {
+            return self.consider_beyond_table(job, constraint);
         }
+        let need = job.need();
         let (parts, rest) = self.supply.online(need, constraint);
         if rest.is_met() {
             self.supply.take(parts);
@@ -148,10 +175,14 @@ impl<'a> Run<'a> {
             return Outcome::Waits { pool, is_request };
         }
         match self.request(demand, refusals) {
-            Ok(pool) => {
+            Ok(Requested::Nodes(pool)) => {
                 self.supply.take(parts);
                 self.supply.take_coming(pool, job.id, rest, constraint);
                 Outcome::Waits { pool, is_request: true }
+            }
+            Ok(Requested::Run(run)) => {
+                self.runs.push(run);
+                Outcome::RequestsRun { run: self.runs.len() - 1 }
             }
             Err(outcome) => outcome,
         }
@@ -192,7 +223,7 @@ impl<'a> Run<'a> {
         &mut self,
         demand: Demand<'a>,
         refusals: Vec<Option<Refusal<'a>>>,
-    ) -> Result<usize, Outcome<'a>> {
+    ) -> Result<Requested<'a>, Outcome<'a>> {
         let mut nearest: Option<(Refusal<'a>, usize)> = None;
         for (index, unselected) in refusals.into_iter().enumerate() {
             let policy = &self.policies[index];
@@ -203,9 +234,14 @@ impl<'a> Run<'a> {
                 unselected
             } else if policy.spec.suspend {
                 Why::Suspended { policy: name }.into()
+            } else if policy.spec.isolated == Some(true) {
+                match self.requests.request_run(index, demand) {
+                    Ok(run) => return Ok(Requested::Run(run)),
+                    Err(refusal) => refusal,
+                }
             } else {
                 match self.requests.request(&mut self.supply, index, demand) {
-                    Ok(pool) => return Ok(pool),
+                    Ok(pool) => return Ok(Requested::Nodes(pool)),
                     Err(refusal) => refusal,
                 }
             };
@@ -223,6 +259,50 @@ impl<'a> Run<'a> {
             None => Outcome::of(Why::NoPolicy),
             Some((refusal, policy)) => Outcome::Refused { why: refusal.why, policy: Some(policy) },
         })
+    }
+
+    /// A job that needs more nodes than the rank table has can only run in an instance of its own.
+    fn consider_beyond_table(&mut self, job: &'a Job, constraint: &'a Constraint) -> Outcome<'a> {
+        let (needed, table_size) = (self.least_nodes(job), self.instance.table_size);
+        let too_large = Why::TooLargeForTable { nodes: needed, table_size };
+        let need = job.need();
+        let demand = Demand { job, need, rest: need, constraint, constraint_index: None };
+        let nodes = job.node_count(self.instance.lead_cores);
+        let mut nearest: Option<(Refusal<'a>, usize)> = None;
+        for (index, policy) in self.policies.iter().enumerate() {
+            // Who has no target elsewhere has not thought of such jobs, unless all are to be isolated.
+            let has_target = policy.spec.targets.iter().any(BurstTarget::is_elsewhere);
+            let is_for = policy.spec.isolated.unwrap_or(has_target);
+            if !is_for || policy.rejected.is_some() {
+                continue;
+            }
+            let name = policy.name.as_str();
+            let refusal = match select(policy, job, nodes, self.now) {
+                // Whether it lacks an attribute does not matter to who has no policy for it.
+                Err(refusal) if !refusal.why.reason().is_selected() => continue,
+                Err(refusal) => refusal,
+                Ok(()) if policy.spec.suspend => Why::Suspended { policy: name }.into(),
+                Ok(()) => match self.requests.request_run(index, demand) {
+                    Ok(run) => {
+                        self.runs.push(run);
+                        return Outcome::RequestsRun { run: self.runs.len() - 1 };
+                    }
+                    Err(refusal) => refusal,
+                },
+            };
+            if let Some(until) = refusal.until {
+                self.requeue_at = earlier(self.requeue_at, until);
+            }
+            nearest = Some(match nearest {
+                Some((near, of)) if near.why.reason() >= refusal.why.reason() => (near, of),
+                _ => (refusal, index),
+            });
+        }
+        match nearest {
+            None if job.is_held => Outcome::of(Why::Held),
+            None => Outcome::of(too_large),
+            Some((refusal, policy)) => Outcome::Refused { why: refusal.why, policy: Some(policy) },
+        }
     }
 
     fn conclude(
@@ -261,6 +341,19 @@ impl<'a> Run<'a> {
                 },
             });
         }
+        for run in &self.runs {
+            let policy = &self.policies[run.policy];
+            let since = self.memory.missing_since.get(&policy.name).copied();
+            let since = since.unwrap_or(self.now).min(self.now);
+            memory.missing_since.insert(policy.name.clone(), since);
+            let until = seconds_after(since, policy.spec.when.stabilization_seconds());
+            if self.now < until {
+                stable_at[run.policy] = Some(until);
+                self.requeue_at = earlier(self.requeue_at, until);
+                continue;
+            }
+            actions.push(run.action(self.policies));
+        }
         let (smaller, next) = shrink(self.instance, self.policies, &self.supply.pools, self.now);
         actions.extend(smaller);
         if let Some(next) = next {
@@ -285,6 +378,24 @@ impl<'a> Run<'a> {
         let (why, policy, burst) = match outcome {
             Outcome::Starts => (Why::StartsHere, None, None),
             Outcome::Refused { why, policy } => (why, policy, None),
+            Outcome::RunsIsolated { run } => {
+                let run = &self.instance.isolated[run];
+                let burst = run.burst.as_str();
+                let named = |policy: &PolicyState| Some(&policy.name) == run.policy.as_ref();
+                let why = match &run.refusal {
+                    Some(message) => Why::NotPortable { burst, message },
+                    None => Why::RunsIsolated { burst, target: &run.target, phase: &run.phase },
+                };
+                (why, self.policies.iter().position(named), Some(burst))
+            }
+            Outcome::RequestsRun { run } => {
+                let run = &self.runs[run];
+                let why = match stable_at[run.policy] {
+                    Some(until) => Why::Stabilizing { seconds: seconds_until(self.now, until) },
+                    None => Why::Requested { target: &run.target.name },
+                };
+                (why, Some(run.policy), None)
+            }
             Outcome::Waits { pool, is_request } => {
                 let plan = &self.supply.pools[pool];
                 let burst = plan.pool.map(|pool| pool.name.as_str());
@@ -375,6 +486,7 @@ impl Constraints {
 /// Targets that are not tried now, because their last burst was of no use.
 fn failed_targets(
     memory: &Memory,
+    instance: &Instance,
     pools: &[Pool],
     now: Timestamp,
 ) -> BTreeMap<(String, String), Timestamp> {
@@ -382,6 +494,12 @@ fn failed_targets(
     for pool in pools {
         if let (Some(policy), Some(until)) = (&pool.policy, pool.useless_until) {
             let known = failed.entry((policy.clone(), pool.target.name.clone())).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+    for run in &instance.isolated {
+        if let (Some(policy), Some(until)) = (&run.policy, run.useless_until) {
+            let known = failed.entry((policy.clone(), run.target.clone())).or_insert(until);
             *known = until.max(*known);
         }
     }

@@ -34,6 +34,17 @@ pub enum Action {
         /// The jobs that wait for it, in the order of the queue.
         jobs: Vec<u64>,
     },
+    /// Create a Burst that runs a job in an instance of its own.
+    RunIsolated {
+        /// The policy that it belongs to.
+        policy: String,
+        /// Its target, in another Kubernetes cluster.
+        target: Box<BurstTarget>,
+        /// How many nodes the job needs there.
+        nodes: i32,
+        /// The job.
+        job: u64,
+    },
     /// Change how many nodes a Burst requests.
     Resize {
         /// The Burst's name.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::IsolatedRun;
+
 /// What is known about a MiniCluster's Flux instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Instance {
@@ -25,6 +27,8 @@ pub struct Instance {
     pub skips_blocked: bool,
     /// How many ranks the rank table has. No job can have more nodes.
     pub table_size: u32,
+    /// Jobs that wait here, and run in an instance of their own, with their Bursts.
+    pub isolated: Vec<IsolatedRun>,
 }
 
 /// A broker that is online.

@@ -28,6 +28,8 @@ pub struct Job {
     pub estimate: Option<Timestamp>,
     /// Whether it is held: its urgency is 0, and it does not start whatever is free.
     pub is_held: bool,
+    /// Whether it is held by its urgency alone: it waits for no other job.
+    pub is_on_hold: bool,
 }
 
 /// What a job needs.

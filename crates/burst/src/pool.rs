@@ -85,7 +85,8 @@ impl PolicyState {
     ) -> PolicyState {
         let mut used =
             Used { node_hours_today: used_today.0, cost_today: used_today.1, ..Used::default() };
-        for burst in bursts.into_iter().filter(|burst| is_burst_of(policy, burst)) {
+        let with_nodes = |burst: &&Burst| is_burst_of(policy, burst) && !burst.is_record();
+        for burst in bursts.into_iter().filter(with_nodes) {
             let of_target = used.nodes_by_target.entry(burst.spec.target.name.clone());
             let of_target = of_target.or_default();
             // While it shrinks, it has more than it should.

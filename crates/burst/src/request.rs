@@ -39,8 +39,8 @@ struct FailedTarget<'a> {
 
 /// Requests of all policies.
 pub(crate) struct Requests<'a> {
-    instance: &'a Instance,
-    policies: &'a [PolicyState],
+    pub(crate) instance: &'a Instance,
+    pub(crate) policies: &'a [PolicyState],
     now: Timestamp,
     pub(crate) budgets: Vec<Budget>,
     /// For each policy and target: whether it is not tried now.
@@ -141,17 +141,24 @@ impl<'a> Requests<'a> {
         if properties(self.instance, to, demand).next().is_none() {
             return Err(Why::NoTargetFits { policy: &state.name }.into());
         }
-        if let Some(FailedTarget { until, trouble }) = self.failed_until[policy][target] {
-            let seconds = seconds_until(now, until);
-            let why = Why::TargetFailed { target: &to.name, seconds, trouble };
-            return Err(Refusal { why, until: Some(until) });
-        }
+        self.check_failed(policy, target)?;
         if let Some(until) = starts_soon(state, to, demand.job, now) {
             let seconds = demand.job.estimate.map_or(0, |time| seconds_until(now, time));
             let why = Why::StartsSoon { target: &to.name, seconds };
             return Err(Refusal { why, until: Some(until) });
         }
         Ok(self.budgets[policy].check_day(state)?)
+    }
+
+    /// Whether a target is tried now, or when it is.
+    pub(crate) fn check_failed(&self, policy: usize, target: usize) -> Result<(), Refusal<'a>> {
+        let to = &self.policies[policy].spec.targets[target];
+        let Some(FailedTarget { until, trouble }) = self.failed_until[policy][target] else {
+            return Ok(());
+        };
+        let seconds = seconds_until(self.now, until);
+        let why = Why::TargetFailed { target: &to.name, seconds, trouble };
+        Err(Refusal { why, until: Some(until) })
     }
 
     /// Why a job can never have what it needs, even with the largest burst to a target.

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::time::seconds_after;
-use crate::{Instance, Job, Node, Pool, PoolMember, PoolState};
+use crate::{Instance, IsolatedRun, Job, Node, Pool, PoolMember, PoolState};
 
 /// How long a target is not tried again after a Burst whose brokers did not join, and after one for whose
 /// jobs its nodes were not enough, in seconds.
@@ -61,6 +61,11 @@ impl Situation {
         let taken = ranks(shown.busy.as_ref()).union(&ranks(shown.drained.as_ref()));
         let free = online.difference(&taken);
         idle.note(&free, now);
+        // Those with an instance of their own have no ranks of this one.
+        let isolated = bursts.iter().filter_map(|burst| IsolatedRun::of(burst)).collect();
+        let joining: Vec<&Burst> =
+            bursts.iter().copied().filter(|burst| !burst.is_isolated()).collect();
+        let bursts = joining.as_slice();
         let members = members(cluster, bursts);
         let mut nodes = Vec::new();
         for slots in &shown.slots {
@@ -90,6 +95,7 @@ impl Situation {
             lead_gpus: shown.lead_gpus,
             skips_blocked: !shown.stops_at_blocked,
             table_size: u32::try_from(table.len()).unwrap_or(u32::MAX),
+            isolated,
         };
         let jobs: Vec<Job> = shown.items.iter().map(job).collect();
         let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
@@ -250,6 +256,7 @@ fn job(shown: &InstanceJob) -> Job {
         attributes: shown.attributes.clone(),
         estimate: shown.estimate.map(time),
         is_held: shown.held,
+        is_on_hold: shown.on_hold,
     }
 }
 

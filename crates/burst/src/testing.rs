@@ -28,6 +28,7 @@ pub(crate) fn job(id: u64) -> Job {
         attributes: BTreeMap::from([("burstable".into(), json!(1))]).into(),
         estimate: None,
         is_held: false,
+        is_on_hold: false,
     }
 }
 
@@ -55,6 +56,7 @@ pub(crate) fn instance(size: u32, free: u32) -> Instance {
         lead_gpus: 0,
         skips_blocked: true,
         table_size: size + 16,
+        isolated: Vec::new(),
     }
 }
 

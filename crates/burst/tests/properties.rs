@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::BurstPolicySpec;
-use flux_operator_api::burst::{BurstLimits, BurstTarget, BurstWhen, JobSelection, Scaling};
+use flux_operator_api::burst::{
+    BurstLimits, BurstTarget, BurstWhen, JobSelection, KubeconfigTarget, Scaling,
+};
 use flux_operator_api::view::Attributes;
 use flux_operator_burst::{
-    Action, AnswerReason, Decision, Instance, Job, Memory, Node, PolicyState, Pool, PoolMember,
-    PoolState, Used, decide,
+    Action, AnswerReason, Decision, Instance, IsolatedRun, Job, Memory, Node, PolicyState, Pool,
+    PoolMember, PoolState, Used, decide,
 };
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
@@ -22,6 +24,8 @@ struct World {
     policies: Vec<PolicyState>,
     pools: Vec<Pool>,
     jobs: Vec<Job>,
+    /// Runs in instances of their own: policy, target and nodes.
+    runs: Vec<(String, String, i32)>,
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -30,7 +34,7 @@ fn at(seconds: i64) -> Timestamp {
 
 impl World {
     fn decide(&self, memory: &Memory) -> Decision {
-        let World { instance, policies, pools, jobs } = self;
+        let World { instance, policies, pools, jobs, runs: _ } = self;
         decide(instance, policies, pools, jobs, memory, at(1000))
     }
 
@@ -48,6 +52,11 @@ impl World {
             for pool in own {
                 *policy.used.nodes_by_target.entry(pool.target.name.clone()).or_default() +=
                     pool.nodes;
+            }
+            for (_, target, nodes) in self.runs.iter().filter(|(name, ..)| *name == policy.name) {
+                policy.used.nodes += nodes;
+                policy.used.bursts += 1;
+                *policy.used.nodes_by_target.entry(target.clone()).or_default() += nodes;
             }
         }
     }
@@ -71,6 +80,19 @@ impl World {
                         useless_until: None,
                     });
                 }
+                Action::RunIsolated { policy, target, nodes, job } => {
+                    assert!(target.is_elsewhere() && target.scaling.is_none());
+                    world.runs.push((policy.clone(), target.name.clone(), *nodes));
+                    world.instance.isolated.push(IsolatedRun {
+                        job: *job,
+                        burst: format!("run-{number}"),
+                        policy: Some(policy.clone()),
+                        target: target.name.clone(),
+                        phase: String::new(),
+                        refusal: None,
+                        useless_until: None,
+                    });
+                }
                 Action::Resize { burst, nodes } => {
                     let pool = world.pools.iter_mut().find(|pool| pool.name == *burst).unwrap();
                     let scaling = pool.target.scaling.as_ref().unwrap();
@@ -89,7 +111,8 @@ impl World {
 
     /// Nodes of all bursts.
     fn requested(&self) -> i32 {
-        self.pools.iter().map(|pool| pool.nodes).sum()
+        let runs: i32 = self.runs.iter().map(|(_, _, nodes)| nodes).sum();
+        self.pools.iter().map(|pool| pool.nodes).sum::<i32>() + runs
     }
 }
 
@@ -136,7 +159,8 @@ fn job() -> impl Strategy<Value = Job> {
             queue: String::new(),
             attributes: attributes.into(),
             estimate,
-            is_held: held == 0,
+            is_held: held < 2,
+            is_on_hold: held == 1,
         }
     })
 }
@@ -152,6 +176,7 @@ fn target() -> impl Strategy<Value = BurstTarget> {
             cores,
             gpus: Some(gpus),
             ranks: ranks.into(),
+            kubeconfig: (max_nodes % 2 == 0).then(KubeconfigTarget::default),
             ..BurstTarget::default()
         },
     )
@@ -178,6 +203,7 @@ fn policy() -> impl Strategy<Value = PolicyState> {
             limits: BurstLimits { nodes, bursts, node_hours_per_day, ..BurstLimits::default() },
             targets,
             suspend: other == 0,
+            isolated: [None, Some(true), Some(false)][(other % 3) as usize],
             ..BurstPolicySpec::default()
         };
         let used = Used { node_hours_today: 2.0, ..Used::default() };
@@ -215,6 +241,7 @@ fn world() -> impl Strategy<Value = World> {
             policies,
             pools: Vec::new(),
             jobs,
+            runs: Vec::new(),
         };
         for (rank, (cores, gpus, is_free)) in (0..).zip(nodes) {
             let (host, property) = (format!("fs-{rank}"), "home".into());
@@ -337,7 +364,12 @@ proptest! {
         for (first, second) in decision.answers.iter().zip(&second.answers) {
             match first.reason {
                 AnswerReason::Requested | AnswerReason::WaitsForBurst => {
-                    prop_assert_eq!(second.reason, AnswerReason::WaitsForBurst);
+                    let runs = after.instance.isolated.iter().any(|run| run.job == first.job);
+                    let expected = match runs {
+                        true => AnswerReason::RunsIsolated,
+                        false => AnswerReason::WaitsForBurst,
+                    };
+                    prop_assert_eq!(second.reason, expected);
                 }
                 AnswerReason::StartsHere => prop_assert_eq!(second.reason, first.reason),
                 // It may be refused for another reason: there are more nodes now.
@@ -411,6 +443,7 @@ proptest! {
             attributes: Attributes::default(),
             estimate: None,
             is_held: false,
+            is_on_hold: false,
         };
         let world = |free: u32| World {
             instance: Instance {
@@ -428,6 +461,7 @@ proptest! {
                 ..PolicyState::default()
             }],
             pools: Vec::new(),
+            runs: Vec::new(),
             jobs: (1..).zip(&sizes).map(job).collect(),
         };
         let requested = |free| {

@@ -93,12 +93,15 @@ fn burst_rules() -> Vec<PolicyRule> {
         rule(FLUX, &["burstpolicies"], &["get"]),
         // A Burst is owned by its policy, and blocks the deletion of it.
         rule(FLUX, &["burstpolicies/finalizers"], &["update"]),
-        // Get: to read pending jobs from the operator. Patch: an invitation and a finalizer. Create and
+        // Get: to read pending jobs from the operator. Patch: an invitation and a finalizer, and to have
+        // the operator hand over a job with its environment. Create and
         // delete: joiners, for bursts in the same Kubernetes cluster.
         rule(FLUX, &["miniclusters"], &["create", "get", "patch", "delete"]),
         // The instance that brokers elsewhere join, and its keys; kubeconfigs of targets.
         rule("batch", &["jobs"], &["get"]),
         rule("", &["secrets"], &["get"]),
+        // The output of a job that has run in an instance of its own.
+        rule("", &["configmaps"], &["create"]),
         // What a user would want to hear of.
         rule("events.k8s.io", &["events"], &["create", "patch"]),
     ]

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout_at};
 /// The limits of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Until the last byte of the response; of a watch, until its first.
+    /// Until the last byte of the response; of a watch and of a pod's log, until its first.
     pub timeout: Duration,
-    /// The largest response.
+    /// The largest response. Who follows a watch, or reads a log, limits that.
     pub response_bytes: usize,
 }
 
@@ -53,11 +53,12 @@ async fn send(
     let deadline = Instant::now() + limits.timeout;
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let is_log = method == Method::GET && is_log(&path);
     let limit = limits.response_bytes;
     let too_large = RequestError::Response { method: method.clone(), path: path.clone(), limit };
     let response = async {
         let response = client.send(request).await?;
-        if is_watch {
+        if is_watch || (is_log && response.status().is_success()) {
             return Ok(response);
         }
         // The timeout covers the whole response: the server can stall in the middle of it.
@@ -73,6 +74,12 @@ async fn send(
             Err(kube::Error::Service(RequestError::TimedOut { method, path, seconds }.into()))
         }
     }
+}
+
+/// Whether the log of a pod is at this path.
+fn is_log(path: &str) -> bool {
+    let mut parts = path.rsplit('/');
+    parts.next() == Some("log") && parts.nth(1) == Some("pods")
 }
 
 #[cfg(test)]

@@ -66,6 +66,8 @@ fn the_account_of_a_burst_target_has_exactly_the_rights_that_are_used() {
         "/configmaps: create,delete",
         "/secrets: create,delete",
         "/pods: list",
+        "/services: create,delete",
+        "/pods/log: get",
     ];
     assert_eq!(rights, used);
     let binding: RoleBinding = serde_json::from_value(documents[2].value.clone()).unwrap();

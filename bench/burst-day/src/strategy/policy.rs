@@ -59,6 +59,8 @@ impl Policy {
     /// A policy that has decided nothing yet.
     pub fn new(mut policy: BurstPolicy) -> Policy {
         policy.metadata.uid = Some("policy".into());
+        // Jobs that run elsewhere as a whole are not simulated.
+        policy.spec.isolated = Some(false);
         let cluster = json!({
             "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
             "metadata": { "name": "home", "namespace": policy.namespace(), "uid": "home" },
@@ -161,6 +163,7 @@ impl Policy {
                     idle_seconds: Some(u64::from(idle).max(MIN_IDLE_SECONDS)),
                 }
             }
+            Action::RunIsolated { .. } => unreachable!("the policy runs no job as a whole"),
             Action::Resize { burst, nodes } => {
                 Change::Resize { id: burst_id(&burst), nodes: nodes.unsigned_abs() }
             }

@@ -8,6 +8,7 @@ mod policy_status;
 #[expect(clippy::duplicated_attributes, reason = "each column has a type of its own")]
 mod pool;
 mod pool_status;
+mod run;
 mod target;
 
 pub use gke::{GkeCredentials, GkeReleaseChannel, GkeTarget};
@@ -18,6 +19,7 @@ pub use policy::{
 pub use policy_status::{BurstPolicyStatus, DayUsage, FinishedBurst, JobAnswer};
 pub use pool::{Burst, BurstSpec};
 pub use pool_status::BurstStatus;
+pub use run::{BurstRun, RunState};
 pub use target::{
     BurstTarget, ClusterTarget, KubeconfigTarget, MockFailure, MockTarget, Scaling, TargetKind,
     TargetPods,

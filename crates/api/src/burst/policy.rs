@@ -85,6 +85,12 @@ pub struct BurstPolicySpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub targets: Vec<BurstTarget>,
 
+    /// Which of the jobs that it serves run in an instance of their own at a target in another Kubernetes
+    /// cluster, instead of getting nodes of the MiniCluster's. Unset: those that need more nodes than
+    /// the MiniCluster's rank table has. true: all that cannot start at home. false: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+
     /// When to give nodes back.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub give_back: GiveBack,

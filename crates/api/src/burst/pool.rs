@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::{BurstStatus, BurstTarget};
+use super::{BurstRun, BurstStatus, BurstTarget};
 use crate::unset::is_unset;
 
 /// Brokers at one target that have joined the Flux instance of a MiniCluster.
@@ -65,6 +65,11 @@ use crate::unset::is_unset;
         .message("cluster, target and policy of a burst cannot be changed: delete it, and create another"),
     validation = Rule::new("has(self.lifetimeSeconds) == has(oldSelf.lifetimeSeconds) && (!has(self.lifetimeSeconds) || self.lifetimeSeconds == oldSelf.lifetimeSeconds) && has(self.graceSeconds) == has(oldSelf.graceSeconds) && (!has(self.graceSeconds) || self.graceSeconds == oldSelf.graceSeconds)")
         .message("lifetimeSeconds and graceSeconds of a burst cannot be changed: its lease ends with them"),
+    validation = Rule::new("has(self.isolatedJob) == has(oldSelf.isolatedJob) && (!has(self.isolatedJob) || self.isolatedJob == oldSelf.isolatedJob)")
+        .message("isolatedJob of a burst cannot be changed: delete it, and create another"),
+    validation = Rule::new("!has(self.isolatedJob) || self.isolatedJob == '' || ((has(self.target.kubeconfig) || has(self.target.clusterAPI) || has(self.target.command)) && !has(self.target.scaling))")
+        .message("a job runs in an instance of its own only in another Kubernetes cluster: use a target with kubeconfig, clusterAPI or command, without scaling")
+        .field_path(".isolatedJob"),
     validation = Rule::new("has(self.target.scaling) ? self.nodes >= self.target.scaling.minNodes && self.nodes <= self.target.scaling.maxNodes : self.nodes <= self.target.maxNodes")
         .message("nodes must be within target.scaling, or at most target.maxNodes")
         .field_path(".nodes"),
@@ -110,6 +115,11 @@ pub struct BurstSpec {
     /// started there until the moment when none runs.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub drain: bool,
+    /// Id of the job, such as f2bGzJKq, that runs there in an instance of its own. Empty: its brokers
+    /// join the instance of the MiniCluster.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    #[schemars(length(max = 32), regex(pattern = r"^[0-9A-Za-z.]*$"))]
+    pub isolated_job: String,
 
     /// The jobs for which it was created, at most 50, for display.
     #[serde(default, skip_serializing_if = "is_unset")]
@@ -145,6 +155,21 @@ impl Burst {
         };
         let seconds = SignedDuration::from_secs(self.spec.target.join_seconds());
         since.saturating_add(seconds).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether it runs a job in an instance of its own.
+    pub fn is_isolated(&self) -> bool {
+        !self.spec.isolated_job.is_empty()
+    }
+
+    /// The run of its job.
+    pub fn run(&self) -> Option<&BurstRun> {
+        self.status.as_ref()?.run.as_ref()
+    }
+
+    /// Whether it is only the record of a run that is over: it has no nodes.
+    pub fn is_record(&self) -> bool {
+        self.run().is_some_and(|run| run.state.is_over())
     }
 
     /// Whether its status is not for its present spec yet.

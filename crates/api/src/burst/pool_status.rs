@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
+use super::BurstRun;
 use crate::embedded::embedded_list;
 use crate::unset::is_unset;
 
@@ -83,6 +84,10 @@ pub struct BurstStatus {
     /// Record: since when it is given back.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub giving_back_since: String,
+
+    /// The run of its job, of a Burst with isolatedJob.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<BurstRun>,
 
     /// Record: how often the target has failed in a row.
     #[serde(default)]

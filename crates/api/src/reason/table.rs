@@ -454,6 +454,9 @@ reasons! {
     NotAsked: Progress, [Bursting],
         "The target has not been asked yet.",
         "Nothing.";
+    NotPortable: NeedsUser, [Bursting],
+        "The job cannot run in an instance of its own elsewhere, or was given back before it was started there.",
+        "Read the message and submit the job as it says. It waits at home; delete the Burst to have it tried again.";
     Preparing: Progress, [Bursting],
         "Ranks are leased, and objects are created at the target.",
         "Wait.";

@@ -4,13 +4,14 @@
 //! list takes a thousand times the memory of its text. So only the fields that are needed are read, and
 //! of lists only the first elements. kube's own parsing also logs an answer that it cannot parse, whole.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod,
-    PodCondition, PodSpec, PodStatus,
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams};
@@ -27,6 +28,9 @@ const MAX_PODS: usize = 50;
 /// How many conditions of an object are read, and how many containers of each kind. Kubernetes writes
 /// up to 8 conditions, and pods of Bursts have one container and what is injected there.
 const MAX_PARTS: usize = 16;
+
+/// By which Kubernetes tells the pods of a Job apart.
+const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
 /// One namespace of an API server that is not ours.
 pub(super) struct BoundedApi<'a> {
@@ -166,7 +170,22 @@ struct JobAnswer {
 #[serde(rename_all = "camelCase")]
 struct MetadataAnswer {
     name: Option<String>,
+    creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+    labels: Option<LabelsAnswer>,
+    annotations: Option<AnnotationsAnswer>,
+}
+
+#[derive(Deserialize)]
+struct LabelsAnswer {
+    #[serde(rename = "job-name")]
+    job_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct AnnotationsAnswer {
+    #[serde(rename = "batch.kubernetes.io/job-completion-index")]
+    index: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -214,6 +233,8 @@ struct PodSpecAnswer {
 #[serde(rename_all = "camelCase")]
 struct PodStatusAnswer {
     phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
     #[serde(default)]
     conditions: First<ConditionAnswer, MAX_PARTS>,
     #[serde(default)]
@@ -235,6 +256,7 @@ struct ContainerAnswer {
 #[derive(Deserialize)]
 struct StateAnswer {
     waiting: Option<WaitingAnswer>,
+    running: Option<RunningAnswer>,
     terminated: Option<TerminatedAnswer>,
 }
 
@@ -246,14 +268,32 @@ struct WaitingAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+struct RunningAnswer {
+    started_at: Option<Time>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct TerminatedAnswer {
     exit_code: Option<i32>,
+    started_at: Option<Time>,
+    reason: Option<String>,
+    message: Option<String>,
 }
 
 impl From<MetadataAnswer> for ObjectMeta {
     fn from(answer: MetadataAnswer) -> ObjectMeta {
-        let MetadataAnswer { name, deletion_timestamp } = answer;
-        ObjectMeta { name, deletion_timestamp, ..ObjectMeta::default() }
+        let MetadataAnswer { name, creation_timestamp, deletion_timestamp, labels, annotations } =
+            answer;
+        let one = |key: &str, value: String| BTreeMap::from([(key.to_owned(), value)]);
+        ObjectMeta {
+            name,
+            creation_timestamp,
+            deletion_timestamp,
+            labels: labels.and_then(|it| it.job_name).map(|name| one("job-name", name)),
+            annotations: annotations.and_then(|it| it.index).map(|it| one(INDEX_ANNOTATION, it)),
+            ..ObjectMeta::default()
+        }
     }
 }
 
@@ -314,13 +354,21 @@ impl From<PodAnswer> for Pod {
 
 impl From<PodStatusAnswer> for PodStatus {
     fn from(answer: PodStatusAnswer) -> PodStatus {
-        let PodStatusAnswer { phase, conditions, init_container_statuses, container_statuses } =
-            answer;
+        let PodStatusAnswer {
+            phase,
+            reason,
+            message,
+            conditions,
+            init_container_statuses,
+            container_statuses,
+        } = answer;
         let containers = |list: First<ContainerAnswer, MAX_PARTS>| {
             Some(list.0.into_iter().map(ContainerStatus::from).collect())
         };
         PodStatus {
             phase,
+            reason,
+            message,
             conditions: Some(conditions.0.into_iter().map(PodCondition::from).collect()),
             init_container_statuses: containers(init_container_statuses),
             container_statuses: containers(container_statuses),
@@ -345,15 +393,19 @@ impl From<ContainerAnswer> for ContainerStatus {
 
 impl From<StateAnswer> for ContainerState {
     fn from(answer: StateAnswer) -> ContainerState {
-        let StateAnswer { waiting, terminated } = answer;
+        let StateAnswer { waiting, running, terminated } = answer;
         ContainerState {
             waiting: waiting
                 .map(|WaitingAnswer { reason, message }| ContainerStateWaiting { reason, message }),
-            terminated: terminated.map(|TerminatedAnswer { exit_code }| ContainerStateTerminated {
-                exit_code: exit_code.unwrap_or_default(),
+            running: running
+                .map(|RunningAnswer { started_at }| ContainerStateRunning { started_at }),
+            terminated: terminated.map(|it| ContainerStateTerminated {
+                exit_code: it.exit_code.unwrap_or_default(),
+                started_at: it.started_at,
+                reason: it.reason,
+                message: it.message,
                 ..ContainerStateTerminated::default()
             }),
-            ..ContainerState::default()
         }
     }
 }

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use super::other_cluster::OtherCluster;
 use super::{Clients, Pool, Target};
 use crate::home::Home;
+use crate::output::RunOutput;
 
 /// What makes a cluster. Every call can be repeated.
 pub(crate) trait Maker: Send + Sync {
@@ -59,11 +60,21 @@ impl Target for MadeCluster<'_> {
         async move {
             let (presence, job_failure) = self.maker.observe(pool.burst).await?;
             let is_deleting = pool.burst.metadata.deletion_timestamp.is_some();
-            // What is inside is deleted with it, even if it does not respond.
-            if presence != Presence::ClusterReady || is_deleting {
-                return Ok(TargetView { presence, job_failure, ..TargetView::default() });
+            // What is inside is deleted with it, even if it does not respond. Of a run it is asked first
+            // whether the job has started.
+            let is_needed = match pool.burst.is_isolated() {
+                true => !pool.burst.run().is_some_and(|run| run.output_settled),
+                false => !is_deleting,
+            };
+            let outside = TargetView { presence, job_failure, ..TargetView::default() };
+            if outside.presence != Presence::ClusterReady || !is_needed {
+                return Ok(outside);
             }
-            let mut view = self.inside(pool.burst).await?.observe(pool).await?;
+            let inside = async { self.inside(pool.burst).await?.observe(pool).await };
+            let mut view = match inside.await {
+                Err(_) if is_deleting => return Ok(outside),
+                seen => seen?,
+            };
             if view.presence == Presence::Nothing {
                 view.presence = Presence::ClusterReady;
             }
@@ -93,6 +104,14 @@ impl Target for MadeCluster<'_> {
             }
         }
         .boxed()
+    }
+
+    fn output<'a>(
+        &'a self,
+        pool: Pool<'a>,
+        pod: &'a str,
+    ) -> BoxFuture<'a, Result<RunOutput, TargetFailure>> {
+        async move { self.inside(pool.burst).await?.output(pool, pod).await }.boxed()
     }
 
     fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {

@@ -12,10 +12,13 @@ mod other_cluster;
 use flux_operator_api::burst::TargetKind;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_plan::bursting::{TargetFailure, TargetView, gke_command};
+use flux_operator_wire::JobspecText;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::ResourceExt;
 
 use crate::home::Home;
+use crate::output::RunOutput;
 use cluster::SameCluster;
 use cluster_api::ClusterApi;
 use command::{Command, ProgramKind};
@@ -32,6 +35,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) burst: &'a Burst,
     /// Its MiniCluster, if that exists.
     pub(crate) cluster: Option<&'a MiniCluster>,
+    /// The jobspec of the job that it runs in an instance of its own, when that is created.
+    pub(crate) jobspec: Option<&'a JobspecText>,
 }
 
 /// Where brokers of a Burst run. Every call can be repeated: one that has been done already does
@@ -45,6 +50,17 @@ pub(crate) trait Target: Send + Sync {
 
     /// Changes the number of nodes.
     fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>>;
+
+    /// The output of a run, from the log of this pod. Only targets elsewhere have any.
+    fn output<'a>(
+        &'a self,
+        _pool: Pool<'a>,
+        _pod: &'a str,
+    ) -> BoxFuture<'a, Result<RunOutput, TargetFailure>> {
+        let message = "jobs of such a target run in the instance of the MiniCluster";
+        let failure = TargetFailure::new(Reason::TargetRefused, message);
+        std::future::ready(Err(failure)).boxed()
+    }
 
     /// Begins to delete everything. It is gone when [`Target::observe`] finds nothing.
     fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>>;

@@ -2,17 +2,21 @@
 //! operator nor its CRDs, and rights for one namespace.
 
 use flux_operator_api::{Burst, Reason};
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::bursting::{
-    BURST_LABEL, PoolPods, Presence, RemotePool, TargetFailure, TargetView, burst_annotations,
-    burst_labels, deadline_seconds, job_failure, object_name, pods_trouble, remote_config_map_name,
-    remote_pool, remote_secret_name, resize_patch,
+    BURST_LABEL, IsolatedObjects, PoolPods, Presence, RemotePool, TargetFailure, TargetView,
+    burst_annotations, burst_labels, deadline_seconds, isolated_objects, isolated_secret_name,
+    job_failure, object_name, pods_trouble, remote_config_map_name, remote_pool,
+    remote_secret_name, resize_patch,
 };
+use flux_operator_plan::status::{RunView, run_view};
+use flux_operator_wire::JobspecText;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::core::NamespaceResourceScope;
-use kube::{Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 
 use super::bounded_api::BoundedApi;
@@ -20,6 +24,10 @@ use super::kubeconfig::Connected;
 use super::{Pool, Target};
 use crate::errors::{chain, is_conflict, is_not_found, target_failure};
 use crate::home::Home;
+use crate::output::{self, RunOutput};
+
+/// The label by which Kubernetes tells the pods of a Job apart.
+const INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
 /// Another Kubernetes cluster.
 pub(crate) struct OtherCluster {
@@ -79,6 +87,64 @@ impl OtherCluster {
         }
     }
 
+    /// Renders the instance of a run.
+    fn render_run(
+        &self,
+        pool: Pool<'_>,
+        jobspec: &JobspecText,
+    ) -> Result<IsolatedObjects, TargetFailure> {
+        let refused = |message: String| TargetFailure::new(Reason::LenderNotReady, message);
+        let cluster = pool.cluster.ok_or_else(|| refused("there is no MiniCluster".into()))?;
+        let uid = pool.burst.uid().unwrap_or_default();
+        let labels = burst_labels(pool.burst, &cluster.uid().unwrap_or_default());
+        let pods = PoolPods {
+            namespace: &self.connected.namespace,
+            uid: &uid,
+            nodes: pool.burst.spec.nodes,
+            labels: &labels,
+            target: &pool.burst.spec.target,
+            deadline_seconds: Some(deadline_seconds(pool.burst)),
+        };
+        let key = SecretKey::from_os().map_err(|error| refused(chain(&error)))?;
+        let metadata = Metadata::new("flux-operator").expect("Flux accepts all its characters");
+        let certificate = Certificate::new(key, metadata);
+        let name = object_name(pool.burst);
+        let settings = &self.home.settings;
+        let made = isolated_objects(cluster, &name, &pods, certificate, jobspec, settings);
+        let mut made = made.map_err(|error| TargetFailure::new(error.reason(), chain(&error)))?;
+        let all = [
+            &mut made.secret.metadata,
+            &mut made.config_map.metadata,
+            &mut made.service.metadata,
+            &mut made.job.metadata,
+        ];
+        for metadata in all {
+            let annotations = metadata.annotations.get_or_insert_default();
+            annotations.extend(burst_annotations(pool.burst));
+        }
+        Ok(made)
+    }
+
+    /// Creates the instance of a run. Its Secret has a new certificate, so that one of an earlier try
+    /// must be the one that the pods get: it is kept.
+    async fn create_run(&self, pool: Pool<'_>, jobspec: &JobspecText) -> Result<(), TargetFailure> {
+        let IsolatedObjects { secret, config_map, service, job } =
+            self.render_run(pool, jobspec)?;
+        self.create_one(&secret).await?;
+        self.create_one(&config_map).await?;
+        self.create_one(&service).await?;
+        // Last: from then on the job may run.
+        self.create_one(&job).await
+    }
+
+    /// What has become of a run.
+    async fn run(&self, name: &str, job: Option<&Job>) -> Result<RunView, TargetFailure> {
+        let lead = format!("{BURST_LABEL}={name},{INDEX_LABEL}=0");
+        let leads = self.api().pods(&lead).await;
+        let leads = leads.map_err(|error| target_failure("list pods at the target", &error))?;
+        Ok(run_view(job, &leads))
+    }
+
     /// Renders what the brokers need.
     async fn render(&self, pool: Pool<'_>) -> Result<RemotePool, TargetFailure> {
         let not_ready = |message: String| TargetFailure::new(Reason::LenderNotReady, message);
@@ -135,12 +201,17 @@ impl Target for OtherCluster {
             let pods = self.api().pods(&format!("{BURST_LABEL}={name}")).await;
             let pods = pods.map_err(|error| target_failure("list pods at the target", &error))?;
             let nodes = job.as_ref().and_then(|job| job.spec.as_ref()?.completions);
+            let run = match pool.burst.is_isolated() {
+                true => Some(self.run(&name, job.as_ref()).await?),
+                false => None,
+            };
             Ok(TargetView {
                 presence: presence(job.as_ref(), &pods),
                 nodes: nodes.unwrap_or_default(),
                 present: Some(job.as_ref().map_or(0, |job| present(job, nodes))),
                 trouble: pods_trouble(&pods),
                 job_failure: job.as_ref().and_then(job_failure),
+                run,
                 place,
                 ..TargetView::default()
             })
@@ -150,6 +221,11 @@ impl Target for OtherCluster {
 
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
+            if pool.burst.is_isolated() {
+                let missing = "the job's jobspec is not known";
+                let missing = || TargetFailure::new(Reason::LenderNotReady, missing);
+                return self.create_run(pool, pool.jobspec.ok_or_else(missing)?).await;
+            }
             let RemotePool { secret, config_map, job, left_out: _ } = self.render(pool).await?;
             self.create_one(&secret).await?;
             self.create_one(&config_map).await?;
@@ -168,11 +244,30 @@ impl Target for OtherCluster {
         .boxed()
     }
 
+    fn output<'a>(
+        &'a self,
+        pool: Pool<'a>,
+        pod: &'a str,
+    ) -> BoxFuture<'a, Result<RunOutput, TargetFailure>> {
+        async move {
+            self.check_place(pool.burst)?;
+            let Connected { client, namespace, .. } = &self.connected;
+            let pods = Api::namespaced(client.clone(), namespace);
+            output::read(&pods, pod, &object_name(pool.burst)).await
+        }
+        .boxed()
+    }
+
     fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
             let name = object_name(pool.burst);
             self.delete_one::<Job>(&name).await?;
             self.delete_one::<ConfigMap>(&remote_config_map_name(&name)).await?;
+            if pool.burst.is_isolated() {
+                self.delete_one::<Service>(&name).await?;
+                let uid = pool.burst.uid().unwrap_or_default();
+                return self.delete_one::<Secret>(&isolated_secret_name(&name, &uid)).await;
+            }
             self.delete_one::<Secret>(&remote_secret_name(&name)).await
         }
         .boxed()

@@ -28,6 +28,7 @@ fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
     (decision.actions.iter())
         .map(|action| match action {
             Action::Create { policy, nodes, .. } => (policy.as_str(), *nodes),
+            Action::RunIsolated { policy, nodes, .. } => (policy.as_str(), *nodes),
             Action::Resize { burst, nodes } => (burst.as_str(), *nodes),
             Action::GiveBack { burst, .. } => (burst.as_str(), 0),
         })

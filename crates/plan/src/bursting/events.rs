@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::status::NewEvent;
 
 /// The conditions of a Burst that are worth an Event when they become true.
-const MILESTONES: [&str; 3] = ["Prepared", "Ready", "GivingBack"];
+const MILESTONES: [&str; 4] = ["Prepared", "Ready", "Finished", "GivingBack"];
 
 /// The conditions of a Burst that are worth an Event when they are not true, for a reason that is not
 /// progress. Those after them repeat their reason.

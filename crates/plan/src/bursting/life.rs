@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::claim::{claim, invitation, is_claimed, lifetime_end};
+use super::isolated;
 use super::names::{BURST_FINALIZER, object_name};
 use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
 use super::state::{LAST_RETRY, Progress, Stage, status};
@@ -49,6 +50,8 @@ pub enum BurstStep {
     Create,
     /// Change the number of pods at the target.
     Scale(i32),
+    /// Save the output of the run in this pod, and record that with [`super::after_output`].
+    SaveOutput(String),
     /// Delete everything at the target.
     DeleteObjects,
     /// Nothing that runs is left: delete at the target what does not show, release the claim on the
@@ -60,10 +63,10 @@ pub enum BurstStep {
 
 impl BurstStep {
     /// Whether it may be refused: by the target, or as a change of the MiniCluster.
-    fn may_be_refused(&self) -> bool {
+    pub(super) fn may_be_refused(&self) -> bool {
         match self {
             BurstStep::Create | BurstStep::Scale(_) | BurstStep::ClaimCluster(_) => true,
-            BurstStep::DeleteObjects | BurstStep::Finish => true,
+            BurstStep::DeleteObjects | BurstStep::SaveOutput(_) | BurstStep::Finish => true,
             BurstStep::AddFinalizer | BurstStep::DeleteSelf(_) => false,
         }
     }
@@ -80,15 +83,22 @@ pub struct BurstDecision {
     pub requeue_at: Option<Timestamp>,
 }
 
-/// Whether the target has to be asked: not while it is not tried again yet after a failure.
+/// Whether the target has to be asked: not while it is left alone after a failure, nor about a run that
+/// is over.
 pub fn must_ask_target(burst: &Burst, now: Timestamp) -> bool {
     let retry_at = burst.status.as_ref().and_then(|it| it.retry_at.parse::<Timestamp>().ok());
+    // Of a run that is over nothing is left there.
+    let is_record = burst.is_record() && !has_finalizer(burst);
     // A time that is too far away is of a clock that was wrong.
-    retry_at.is_none_or(|at| at <= now || at > seconds_after(now, LAST_RETRY))
+    let is_due = |at| at <= now || at > seconds_after(now, LAST_RETRY);
+    !is_record && retry_at.is_none_or(is_due)
 }
 
 /// Decides what to do about a Burst. Same arguments, same decision.
 pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecision {
+    if burst.is_isolated() {
+        return isolated::decide(burst, observed);
+    }
     let cluster = observed.cluster.filter(|it| is_of(burst, it));
     let lease = cluster.and_then(|cluster| BurstLease::of(burst, cluster));
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
@@ -131,12 +141,12 @@ pub fn after_failure(
 }
 
 /// Whether a MiniCluster is the one that a Burst was started for.
-fn is_of(burst: &Burst, cluster: &MiniCluster) -> bool {
+pub(super) fn is_of(burst: &Burst, cluster: &MiniCluster) -> bool {
     let started_for = burst.status.as_ref().map(|it| it.cluster_uid.as_str()).unwrap_or_default();
     started_for.is_empty() || cluster.uid().as_deref() == Some(started_for)
 }
 
-fn has_finalizer(burst: &Burst) -> bool {
+pub(super) fn has_finalizer(burst: &Burst) -> bool {
     burst.finalizers().iter().any(|it| it == BURST_FINALIZER)
 }
 

@@ -3,6 +3,7 @@
 
 mod claim;
 mod events;
+mod isolated;
 mod joiner;
 mod life;
 mod made_cluster;
@@ -18,6 +19,10 @@ mod usage;
 
 pub use claim::{deadline_seconds, has_claim, release};
 pub use events::burst_events;
+pub use isolated::{
+    HomeJob, HomeTurn, IsolatedObjects, IsolatedPods, RECORD_SECONDS, after_output, home_order,
+    isolated_objects, isolated_secret_name, output_name,
+};
 pub use joiner::{joiner, joiner_trouble};
 pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
@@ -34,7 +39,7 @@ pub use names::{
 };
 pub use observed::{BurstObserved, Presence, TargetFailure, TargetView, job_failure, pods_trouble};
 pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
-pub use policy_burst::policy_burst;
+pub use policy_burst::{isolated_policy_burst, policy_burst};
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
 pub use spare_ranks::burst_ranks;
 pub(crate) use spare_ranks::with_burst_ranks;

@@ -7,9 +7,10 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
+use super::isolated::HomeTurn;
 use super::names::object_name;
 use crate::observed::has_finished;
-use crate::status::of_pod;
+use crate::status::{RunView, of_pod};
 
 /// What was observed of a Burst, and when.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub struct BurstObserved<'a> {
     /// The ranks of jobs that run in the instance, one entry for each job; `None` while they are not
     /// known.
     pub running: Option<Vec<IdSet>>,
+    /// What has become at home of the job that runs in an instance of its own.
+    pub home: HomeTurn,
     /// The time.
     pub now: Timestamp,
 }
@@ -40,6 +43,8 @@ pub struct TargetView {
     pub trouble: Option<(Reason, String)>,
     /// Why its Job will never start a pod again, if it has failed.
     pub job_failure: Option<String>,
+    /// The run of its job, of a Burst with an instance of its own.
+    pub run: Option<RunView>,
     /// Brokers that have joined, at a target that has no real ones.
     pub mock_joined: Option<i32>,
 }

@@ -110,6 +110,7 @@ pub fn policy_status(
         ("True", false, []) => yes(Reason::Active, "it requests nodes for jobs that it selects"),
         _ => accepted.clone(),
     };
+    let live: Vec<&&Burst> = bursts.iter().filter(|burst| !burst.is_record()).collect();
     let (hours, cost) = used_today(before.usage.as_ref(), bursts.iter().copied(), now);
     let finished = before.usage.as_ref().filter(|it| it.day == day(now));
     let has_price = policy.spec.targets.iter().any(|target| target.price() > 0.0);
@@ -123,8 +124,8 @@ pub fn policy_status(
     let generation = policy.metadata.generation;
     BurstPolicyStatus {
         clusters,
-        bursts: i32::try_from(bursts.len()).unwrap_or(i32::MAX),
-        nodes: bursts.iter().fold(0, |sum: i32, it| sum.saturating_add(it.spec.nodes)),
+        bursts: i32::try_from(live.len()).unwrap_or(i32::MAX),
+        nodes: live.iter().fold(0, |sum: i32, it| sum.saturating_add(it.spec.nodes)),
         usage: (hours > 0.0 || before.usage.is_some()).then_some(usage),
         observed_generation: generation,
         conditions: verdict::conditions(verdicts, generation, &before.conditions, now),

@@ -10,6 +10,9 @@ use super::names::policy_burst_name;
 /// How many jobs a Burst lists: those at the front of the queue say whether it was of use.
 const MAX_JOBS: usize = 50;
 
+/// From where on the numbers in names are those of jobs: other Bursts are counted from 0.
+const ISOLATED_NUMBERS: usize = 1 << 40;
+
 /// The Burst that a policy creates for a MiniCluster. The first name that is free is used.
 pub fn policy_burst(
     policy: &BurstPolicy,
@@ -23,22 +26,57 @@ pub fn policy_burst(
     let name =
         |number| policy_burst_name(&uids.0, &uids.1, &cluster.name_any(), &target.name, number);
     let name = (0..).map(name).find(|name| is_free(name)).unwrap_or_default();
-    let mut burst = Burst::new(
-        &name,
-        BurstSpec {
-            cluster: cluster.name_any(),
-            policy: policy.name_any(),
-            target: target.clone(),
-            nodes,
-            lifetime_seconds: Some(policy.spec.limits.lifetime_seconds()),
-            idle_seconds: Some(policy.spec.give_back.idle_seconds()),
-            grace_seconds: Some(policy.spec.give_back.grace_seconds()),
-            jobs: jobs.iter().take(MAX_JOBS).map(|id| JobId::from(*id).to_string()).collect(),
-            ..BurstSpec::default()
-        },
-    );
-    burst.metadata.namespace = cluster.namespace();
-    // A policy that is deleted takes its Bursts with it.
+    let spec = BurstSpec {
+        idle_seconds: Some(policy.spec.give_back.idle_seconds()),
+        jobs: jobs.iter().take(MAX_JOBS).map(|id| JobId::from(*id).to_string()).collect(),
+        ..spec_of(policy, cluster, target, nodes)
+    };
+    owned(policy, &name, spec)
+}
+
+/// The Burst that runs a job in an instance of its own. Its name follows from the job, so that a
+/// controller which has forgotten that it created one finds the name taken.
+pub fn isolated_policy_burst(
+    policy: &BurstPolicy,
+    cluster: &MiniCluster,
+    target: &BurstTarget,
+    nodes: i32,
+    job: u64,
+) -> Burst {
+    let uids = (policy.uid().unwrap_or_default(), cluster.uid().unwrap_or_default());
+    let number = usize::try_from(job).unwrap_or(usize::MAX).saturating_add(ISOLATED_NUMBERS);
+    let name = policy_burst_name(&uids.0, &uids.1, &cluster.name_any(), &target.name, number);
+    let id = JobId::from(job);
+    let spec = BurstSpec {
+        isolated_job: id.to_f58_plain(),
+        jobs: vec![id.to_string()],
+        ..spec_of(policy, cluster, target, nodes)
+    };
+    owned(policy, &name, spec)
+}
+
+/// What all Bursts of a policy have.
+fn spec_of(
+    policy: &BurstPolicy,
+    cluster: &MiniCluster,
+    target: &BurstTarget,
+    nodes: i32,
+) -> BurstSpec {
+    BurstSpec {
+        cluster: cluster.name_any(),
+        policy: policy.name_any(),
+        target: target.clone(),
+        nodes,
+        lifetime_seconds: Some(policy.spec.limits.lifetime_seconds()),
+        grace_seconds: Some(policy.spec.give_back.grace_seconds()),
+        ..BurstSpec::default()
+    }
+}
+
+/// A Burst of a policy. One that is deleted takes its Bursts with it.
+fn owned(policy: &BurstPolicy, name: &str, spec: BurstSpec) -> Burst {
+    let mut burst = Burst::new(name, spec);
+    burst.metadata.namespace = policy.namespace();
     burst.metadata.owner_references = policy.controller_owner_ref(&()).map(|it| vec![it]);
     burst
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::minicluster::{Container, PodSpec};
 use flux_operator_api::{MiniCluster, Reason};
+use flux_operator_flux::JobRunError;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -63,6 +64,7 @@ impl RemotePoolError {
                 Reason::LenderNotReady
             }
             RemotePoolError::Direct => Reason::NotExposed,
+            RemotePoolError::NotPortable { .. } => Reason::NotPortable,
             RemotePoolError::Refused(_) | RemotePoolError::Hosts { .. } => Reason::TargetRefused,
         }
     }
@@ -94,6 +96,12 @@ pub enum RemotePoolError {
     /// The target or the lender's own manifest is not valid for such pods.
     #[error("the pods cannot be created: {0}")]
     Refused(Refusal),
+    /// The job cannot run in an instance of its own.
+    #[error("the job cannot run elsewhere")]
+    NotPortable {
+        /// Why.
+        source: JobRunError,
+    },
     /// The lender's hosts cannot be listed.
     #[error("the hosts cannot be listed")]
     Hosts {
@@ -176,7 +184,7 @@ fn remove_joiner_labels(labels: &mut BTreeMap<String, String>) {
 }
 
 /// The MiniCluster of an invitation's file, with the pods of a target.
-fn with_pods(mut joiner: MiniCluster, pods: &PoolPods<'_>) -> MiniCluster {
+pub(super) fn with_pods(mut joiner: MiniCluster, pods: &PoolPods<'_>) -> MiniCluster {
     let PoolPods { namespace, uid, nodes, labels, target, deadline_seconds: _ } = pods;
     joiner.metadata.namespace = Some((*namespace).to_owned());
     joiner.metadata.uid = Some((*uid).to_owned());

@@ -81,7 +81,10 @@ pub(super) fn status(
         status.joined_at = now.to_string();
     }
     record_jobs(&mut status, burst, progress, observed);
-    record_failure(&mut status, progress, now);
+    let will_try = progress.will_try;
+    let is_leaving = progress.stage == Stage::GivingBack;
+    let has_view = progress.view.is_some();
+    record_failure(&mut status, progress.failure, has_view, will_try || is_leaving, now);
     if let Some(view) = progress.view {
         let present = if view.has_any() { view.present } else { Some(0) };
         count(&mut status, present, burst.spec.target.price(), now);
@@ -118,9 +121,18 @@ fn record_jobs(
     }
 }
 
-fn record_failure(status: &mut BurstStatus, progress: &Progress<'_>, now: Timestamp) {
-    match (progress.failure, progress.view) {
-        (Some(failure), _) => {
+/// Records whether the target fails, and when it is tried again. `is_open`: something is still tried
+/// there, so that an answer does not end a failure. While a Burst is given back, an answer says nothing:
+/// what is deleted may fail again.
+pub(super) fn record_failure(
+    status: &mut BurstStatus,
+    failure: Option<&TargetFailure>,
+    has_view: bool,
+    is_open: bool,
+    now: Timestamp,
+) {
+    match failure {
+        Some(failure) => {
             let doubled = FIRST_RETRY.checked_shl(status.failures.clamp(0, 16).unsigned_abs());
             let last = match failure.is_about_credentials() {
                 true => LAST_CREDENTIALS_RETRY,
@@ -130,26 +142,28 @@ fn record_failure(status: &mut BurstStatus, progress: &Progress<'_>, now: Timest
             status.failures = status.failures.saturating_add(1);
             status.retry_at = seconds_after(now, seconds).to_string();
         }
-        // While it is given back, an answer says nothing: what is deleted may fail again.
-        (None, Some(_)) if !progress.will_try && progress.stage != Stage::GivingBack => {
+        None if has_view && !is_open => {
             status.failures = 0;
             status.retry_at.clear();
         }
-        (None, _) => {}
+        None => {}
     }
 }
 
 type Verdicts = Vec<(&'static str, Verdict)>;
 
-/// The conditions, in the order in which a Burst reaches them. Those that depend on one that is not
-/// true repeat its reason.
-fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdicts {
+/// `TargetReady` and `CredentialsAccepted`.
+pub(super) fn target_verdicts(
+    failure: Option<&TargetFailure>,
+    has_view: bool,
+    before: &BurstStatus,
+) -> (Verdict, Verdict) {
     let kept = |kind: &'static str| {
         let condition = before.conditions.iter().find(|it| it.type_ == kind);
         condition.map(verdict::copied_from)
     };
     let not_asked = || unknown(Reason::NotAsked, "the target has not been asked yet");
-    let (target, credentials) = match (progress.failure, progress.view) {
+    match (failure, has_view) {
         (Some(failure), _) if failure.is_about_credentials() => {
             let why = no(failure.reason, &failure.message);
             let known = kept("TargetReady").filter(|it| it.status == "True");
@@ -160,15 +174,21 @@ fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdic
             let why = no(failure.reason, &failure.message);
             (why, kept("CredentialsAccepted").unwrap_or_else(not_asked))
         }
-        (Some(_), _) | (None, Some(_)) => (
+        (Some(_), _) | (None, true) => (
             yes(Reason::TargetReachable, "the target responds"),
             yes(Reason::CredentialsAccepted, "the target accepts the credentials"),
         ),
-        (None, None) => (
+        (None, false) => (
             kept("TargetReady").unwrap_or_else(not_asked),
             kept("CredentialsAccepted").unwrap_or_else(not_asked),
         ),
-    };
+    }
+}
+
+/// The conditions, in the order in which a Burst reaches them. Those that depend on one that is not
+/// true repeat its reason.
+fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdicts {
+    let (target, credentials) = target_verdicts(progress.failure, progress.view.is_some(), before);
     let prepared = prepared(progress, before);
     let first_no =
         [&target, &credentials, &prepared].into_iter().find(|it| it.status != "True").cloned();

@@ -23,6 +23,8 @@ pub enum WhileUnreadable {
 pub fn while_unreadable(burst: &Burst, now: Timestamp) -> WhileUnreadable {
     let grace = i64::from(burst.spec.grace_seconds());
     match &burst.metadata.deletion_timestamp {
+        // Of a run that is over only the record is left.
+        None if burst.is_record() => WhileUnreadable::GiveBack,
         None if now >= lifetime_end(burst) => {
             WhileUnreadable::DeleteSelf("its lifetime is over".to_owned())
         }

@@ -72,6 +72,16 @@ pub struct Rendering<'a> {
     pub settings: &'a Settings,
 }
 
+/// Where the agent is in the pods.
+pub(crate) fn agent_path() -> String {
+    format!("{}/{}", volume::AGENT, delivery::AGENT_NAME)
+}
+
+/// Where the cluster's keys are in the runner.
+pub(crate) fn keys_path() -> &'static str {
+    volume::KEYS
+}
+
 /// Name of a MiniCluster's Service and subdomain of its pods.
 fn headless_name(minicluster: &MiniCluster) -> &str {
     let spec = &minicluster.spec;

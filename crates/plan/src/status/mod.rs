@@ -7,6 +7,7 @@ mod completion;
 mod conditions;
 mod events;
 mod pods;
+mod run;
 mod trouble;
 
 use flux_operator_api::condition::ConditionType;
@@ -42,6 +43,7 @@ use pods::Pods;
 pub use events::{NewEvent, Urgency};
 pub(crate) use events::{condition_events, new_events, urgency};
 pub(crate) use pods::{is_ready, ready_since};
+pub use run::{RunEnd, RunView, run_view};
 pub use trouble::Trouble;
 pub(crate) use trouble::{condition, of_pod};
 

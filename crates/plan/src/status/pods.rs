@@ -132,7 +132,7 @@ fn runner(pod: &Pod) -> Option<&ContainerStatus> {
     containers.iter().find(|container| Some(&container.name) == job).or(containers.first())
 }
 
-fn runner_started(pod: &Pod) -> Option<Timestamp> {
+pub(super) fn runner_started(pod: &Pod) -> Option<Timestamp> {
     let state = runner(pod)?.state.as_ref()?;
     let running = state.running.as_ref().and_then(|it| it.started_at.as_ref());
     let terminated = state.terminated.as_ref().and_then(|it| it.started_at.as_ref());

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod gke;
+mod isolated;
 mod life;
 mod made_clusters;
 mod usage;

@@ -5,8 +5,8 @@ use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, 
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, Presence, TargetFailure, TargetView,
-    after_failure, decide_burst, field_manager, must_ask_target, object_name,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, Presence, TargetFailure,
+    TargetView, after_failure, decide_burst, field_manager, must_ask_target, object_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -141,7 +141,8 @@ impl World {
             }
         });
         let running = Some(self.running.clone());
-        BurstObserved { cluster: self.cluster.as_ref(), target, running, now: self.now }
+        let home = HomeTurn::NotAsked;
+        BurstObserved { cluster: self.cluster.as_ref(), target, running, home, now: self.now }
     }
 
     /// One reconciliation of the controller, which may be killed before it makes the step; then the
@@ -171,6 +172,7 @@ impl World {
             BurstStep::ClaimCluster(_) => "ClaimCluster",
             BurstStep::Create => "Create",
             BurstStep::Scale(_) => "Scale",
+            BurstStep::SaveOutput(_) => "SaveOutput",
             BurstStep::DeleteObjects => "DeleteObjects",
             BurstStep::Finish => "Finish",
             BurstStep::DeleteSelf(_) => "DeleteSelf",
@@ -205,6 +207,7 @@ impl World {
                 self.target = TargetView { presence: Presence::Complete, nodes, ..known };
             }
             BurstStep::Scale(nodes) => self.target.nodes = *nodes,
+            BurstStep::SaveOutput(_) => panic!("its brokers join the instance"),
             BurstStep::DeleteObjects => {
                 self.target.presence = match self.lingers {
                     true => Presence::Leaving,

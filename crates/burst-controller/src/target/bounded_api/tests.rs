@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use flux_operator_plan::bursting::{job_failure, pods_trouble};
+use flux_operator_plan::status::run_view;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
@@ -92,6 +93,33 @@ async fn a_pod_has_the_same_trouble_as_in_its_whole_form() {
         let whole: Pod = serde_json::from_value(case.clone()).unwrap();
         let read = pods(&case.to_string()).await.unwrap();
         assert_eq!(pods_trouble(&read), pods_trouble(&[whole]), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_says_the_same_about_a_run_as_in_its_whole_form() {
+    let started = "2026-01-01T00:00:00Z";
+    let message = r#"{"exitCode": 75, "reason": "CommandFailed"}"#;
+    let states = [
+        json!({ "running": { "startedAt": started } }),
+        json!({ "terminated": { "exitCode": 1, "startedAt": started, "message": message } }),
+        json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } }),
+    ];
+    let job = json!({ "status": { "conditions": [{ "type": "Failed", "status": "True" }] } });
+    let job: Job = serde_json::from_value(job).unwrap();
+    for state in states {
+        let container = json!([{ "name": "sidecar", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0 }, { "name": "b", "image": "", "imageID": "", "ready": false,
+            "restartCount": 0, "state": state }]);
+        let case = json!({ "metadata": { "name": "b-0-x", "creationTimestamp": started,
+                "labels": { "job-name": "b", "team": "a" },
+                "annotations": { "batch.kubernetes.io/job-completion-index": "0", "a": "b" } },
+            "status": { "containerStatuses": container } });
+        let whole: Pod = serde_json::from_value(case.clone()).unwrap();
+        let read = pods(&case.to_string()).await.unwrap();
+        let view = run_view(Some(&job), &[whole]);
+        assert!(view.lead_pod.is_some(), "{case}");
+        assert_eq!(run_view(Some(&job), &read), view, "{case}");
     }
 }
 

@@ -214,7 +214,7 @@ mod tests {
     async fn every_pending_job_has_an_answer_in_the_order_of_the_queue() {
         let jobs = [(7, 2, "burstable"), (8, 1, "other"), (9, 9, "burstable")];
         let report = answered(&jobs, &[policy()], &[]).await;
-        assert_eq!(reasons(&report), ["Stabilizing", "NotSelected", "TooLargeForTable"]);
+        assert_eq!(reasons(&report), ["Stabilizing", "NotSelected", "TooLargeForTargets"]);
         assert_eq!(report.items[1].position.zip(report.items[1].pending), Some((1, 3)));
         let report = answered(&jobs, &[], &[]).await;
         assert_eq!(reasons(&report)[0], "NoPolicy");

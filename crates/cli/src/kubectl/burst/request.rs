@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster, Reason};
+use flux_operator_flux::JobId;
 use flux_operator_install::BURST_CONTROLLER;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
@@ -56,11 +57,23 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_idle_time, allow_hyphen_values = true)]
     idle: Option<Duration>,
 
+    /// Run this job of the MiniCluster, given by its id, in an instance of its own at the target. It is
+    /// held here, and canceled with the exit code when it has finished there.
+    #[arg(
+        long, value_name = "ID", value_parser = super::why::parse_job, requires = "isolated",
+        conflicts_with = "idle"
+    )]
+    job: Option<JobId>,
+
+    /// The nodes are an instance of their own, for the job given by --job.
+    #[arg(long, requires = "job")]
+    isolated: bool,
+
     /// Name of the Burst. Default: the MiniCluster, the target, and five random characters.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<String>,
 
-    /// Wait until all nodes have joined. Fails if only you can solve why they do not.
+    /// Wait until all nodes have joined, or the job of --isolated has finished. Fails if only you can solve why they do not.
     #[arg(long)]
     wait: bool,
 }
@@ -106,6 +119,8 @@ enum RequestRefusal {
          cluster, cannot reach it"
     )]
     NotExposed { cluster: String, target: String },
+    #[error("target {target:?} is not another Kubernetes cluster")]
+    NotElsewhere { target: String },
 }
 
 impl RequestRefusal {
@@ -127,6 +142,11 @@ impl RequestRefusal {
             }
             RequestRefusal::Joiner { .. } => "request nodes for the one that it joins".to_owned(),
             RequestRefusal::Terminating { .. } => "choose another MiniCluster".to_owned(),
+            RequestRefusal::NotElsewhere { .. } => {
+                "jobs run in an instance of their own only at targets \
+                 with kubeconfig, clusterAPI or command: choose one with --target"
+                    .to_owned()
+            }
             RequestRefusal::NotExposed { cluster, .. } => format!(
                 "set spec.flux.bursting.expose of {cluster}, such as {{type: NodePort}}, or choose \
                  another target with --target"
@@ -156,7 +176,15 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     print::output(format!("burst.flux-framework.org/{name} created\n"))?;
     if arguments.wait {
         wait(session, &created, Goal::Ready).await?;
-        print::message(format_args!("{name}: all its nodes have joined {}", arguments.cluster));
+        match arguments.isolated {
+            true => print::message(format_args!("{name}: the job has finished")),
+            false => {
+                print::message(format_args!(
+                    "{name}: all its nodes have joined {}",
+                    arguments.cluster
+                ));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -191,7 +219,7 @@ fn new_burst(
 ) -> Result<Burst, RequestRefusal> {
     check_policy(policy)?;
     let target = target_of(policy, wish)?;
-    check_cluster(cluster, target)?;
+    check_cluster(cluster, target, wish.isolated)?;
     let name = wish.name.clone().unwrap_or_else(|| {
         let cluster: String = cluster.name_any().chars().take(32).collect();
         format!("{cluster}-{}-{}", target.name, suffix())
@@ -204,13 +232,18 @@ fn new_burst(
             cluster: cluster.name_any(),
             // It is the user's: the policy neither resizes nor deletes it.
             policy: String::new(),
-            target: target.clone(),
+            target: BurstTarget {
+                // An instance of its own keeps its size.
+                scaling: target.scaling.clone().filter(|_| !wish.isolated),
+                ..target.clone()
+            },
+            isolated_job: wish.job.map(|job| job.to_f58_plain()).unwrap_or_default(),
             nodes: wish.nodes,
             lifetime_seconds: Some(lifetime),
             idle_seconds: wish.idle.map(seconds),
             grace_seconds: Some(policy.spec.give_back.grace_seconds()),
             drain: false,
-            jobs: Vec::new(),
+            jobs: wish.job.iter().map(JobId::to_string).collect(),
         },
     );
     burst.metadata.namespace = cluster.namespace();
@@ -250,7 +283,9 @@ fn target_of<'a>(
     let (name, nodes, max) = (target.name.clone(), wish.nodes, target.max_nodes);
     match &target.scaling {
         _ if nodes > max => Err(RequestRefusal::TooMany { target: name, nodes, max }),
-        Some(scaling) if !(scaling.min_nodes..=scaling.max_nodes).contains(&nodes) => {
+        Some(scaling)
+            if !wish.isolated && !(scaling.min_nodes..=scaling.max_nodes).contains(&nodes) =>
+        {
             let (min, max) = (scaling.min_nodes, scaling.max_nodes);
             Err(RequestRefusal::OutOfScale { target: name, nodes, min, max })
         }
@@ -258,13 +293,24 @@ fn target_of<'a>(
     }
 }
 
-fn check_cluster(cluster: &MiniCluster, target: &BurstTarget) -> Result<(), RequestRefusal> {
+fn check_cluster(
+    cluster: &MiniCluster,
+    target: &BurstTarget,
+    is_isolated: bool,
+) -> Result<(), RequestRefusal> {
     let name = cluster.name_any();
     if cluster.spec.is_joiner() {
         return Err(RequestRefusal::Joiner { cluster: name });
     }
     if cluster.metadata.deletion_timestamp.is_some() {
         return Err(RequestRefusal::Terminating { cluster: name });
+    }
+    if is_isolated {
+        // Nobody there needs to reach the MiniCluster.
+        return match target.is_elsewhere() {
+            true => Ok(()),
+            false => Err(RequestRefusal::NotElsewhere { target: target.name.clone() }),
+        };
     }
     let bursting = cluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
     // Only the gateway forwards the questions of brokers without an operator.
@@ -382,11 +428,11 @@ mod tests {
         let target = BurstTarget::default();
         let mut joiner = cluster(json!({}));
         joiner.spec.flux = serde_json::from_value(json!({ "join": { "name": "first" } })).unwrap();
-        let refusal = check_cluster(&joiner, &target).unwrap_err();
+        let refusal = check_cluster(&joiner, &target, false).unwrap_err();
         assert_eq!(refusal, RequestRefusal::Joiner { cluster: "fs".into() });
         let mut leaving = cluster(json!({}));
         leaving.metadata.deletion_timestamp = leaving.metadata.creation_timestamp.clone();
-        let refusal = check_cluster(&leaving, &target).unwrap_err();
+        let refusal = check_cluster(&leaving, &target, false).unwrap_err();
         assert_eq!(refusal, RequestRefusal::Terminating { cluster: "fs".into() });
     }
 }

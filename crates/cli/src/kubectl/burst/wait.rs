@@ -15,7 +15,7 @@ const WAITING_FOR_CONTROLLER: &str = "waiting for the burst controller";
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// All its nodes have joined.
+    /// All its nodes have joined, or its job has finished in an instance of its own.
     Ready,
     /// It is deleted, and so is everything that was created for it.
     GivenBack,
@@ -82,7 +82,8 @@ fn progress(burst: Option<&Burst>, goal: Goal) -> Progress {
         return Progress::Stuck { message, hint: problem.remedy.to_owned() };
     }
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
-    let ready = find(&status.conditions, "Ready");
+    let kind = if burst.is_isolated() { "Finished" } else { "Ready" };
+    let ready = find(&status.conditions, kind);
     match goal {
         Goal::Ready if is_deleting => Progress::Stuck {
             message: "is being given back".to_owned(),

@@ -1,0 +1,118 @@
+//! Asks the operator to have a job at home held, canceled or released.
+
+use std::time::Duration;
+
+use flux_operator_api::Burst;
+use flux_operator_api::view::{HandOverGoal, HandOverRequest, HandOverState, HandedOverJob};
+use flux_operator_plan::bursting::{HomeJob, HomeTurn};
+use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use kube::{Client, ResourceExt};
+
+use crate::errors::chain;
+
+/// How long the operator may wait for the lead before it answers, in seconds. Few Bursts are
+/// reconciled at the same time.
+const WAIT_SECONDS: u64 = 3;
+
+/// How long an answer may take beyond that.
+const RESPONSE_TIME: Duration = Duration::from_secs(10);
+
+/// Has a job become what is given, and returns what has become of it.
+pub(crate) async fn hand_over(operator: &Client, burst: &Burst, goal: JobGoal) -> HomeTurn {
+    let request = match request(burst, goal) {
+        Ok(request) => request,
+        Err(error) => return HomeTurn::Failed(format!("failed to write a request: {error}")),
+    };
+    let limit = Duration::from_secs(WAIT_SECONDS) + RESPONSE_TIME;
+    match tokio::time::timeout(limit, operator.request::<HandedOverJob>(request)).await {
+        Ok(Ok(job)) => turn(job),
+        Ok(Err(error)) => failure(&error),
+        Err(_elapsed) => HomeTurn::Failed("the operator does not respond".into()),
+    }
+}
+
+fn request(burst: &Burst, goal: JobGoal) -> Result<http::Request<Vec<u8>>, http::Error> {
+    let namespace = burst.namespace().unwrap_or_default();
+    let (cluster, job) = (&burst.spec.cluster, &burst.spec.isolated_job);
+    let path = format!("/v1/namespaces/{namespace}/miniclusters/{cluster}/jobs/{job}/handover");
+    let wait = WAIT_SECONDS;
+    let body = match goal {
+        JobGoal::Held => HandOverRequest { goal: HandOverGoal::Held, wait, ..Default::default() },
+        JobGoal::Canceled(message) => {
+            HandOverRequest { goal: HandOverGoal::Canceled, message, wait, urgency: None }
+        }
+        JobGoal::Released(urgency) => {
+            let goal = HandOverGoal::Released;
+            HandOverRequest { goal, urgency, wait, message: String::new() }
+        }
+    };
+    let body = serde_json::to_vec(&body).expect("text and numbers are JSON");
+    http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json").body(body)
+}
+
+fn turn(job: HandedOverJob) -> HomeTurn {
+    let HandedOverJob { state, urgency, jobspec, too_large } = job;
+    let Some(state) = state else { return HomeTurn::Awaited };
+    let state = match state {
+        HandOverState::Pending => HomeJobState::Pending,
+        HandOverState::Held => HomeJobState::Held,
+        HandOverState::Started => HomeJobState::Started,
+        HandOverState::Finished => HomeJobState::Finished,
+        HandOverState::Missing => HomeJobState::Missing,
+    };
+    let jobspec = JobspecText::new(jobspec);
+    HomeTurn::Job(HomeJob { state, urgency, jobspec, is_too_large: too_large })
+}
+
+/// What an error of the operator means. The text of its answer is not one of an API server.
+fn failure(error: &kube::Error) -> HomeTurn {
+    let code = match error {
+        kube::Error::Api(status) => status.code,
+        error => {
+            return HomeTurn::Failed(format!("failed to ask the operator: {}", chain(error)));
+        }
+    };
+    let why = match code {
+        // It does not lead, or many jobs are handed over.
+        429 | 503 => return HomeTurn::Awaited,
+        400 => "isolatedJob is not the id of a job",
+        403 => "the burst controller may not patch the MiniCluster",
+        404 | 405 => "the operator does not know the MiniCluster, or is older than this controller",
+        504 => {
+            "the lead does not hand over the job: it may not be ready, or its agent is older than the \
+             operator; then create the MiniCluster again"
+        }
+        _ => return HomeTurn::Failed(format!("the operator responded with HTTP {code}")),
+    };
+    HomeTurn::Failed(why.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_api::BurstSpec;
+
+    #[test]
+    fn a_request_names_the_job_and_what_it_should_become() {
+        let spec =
+            BurstSpec { cluster: "fs".into(), isolated_job: "f2b".into(), ..Default::default() };
+        let mut burst = Burst::new("b", spec);
+        burst.metadata.namespace = Some("ns".into());
+        let asked = request(&burst, JobGoal::Canceled("a \"b\"".into())).unwrap();
+        assert_eq!(asked.uri(), "/v1/namespaces/ns/miniclusters/fs/jobs/f2b/handover");
+        let body: HandOverRequest = serde_json::from_slice(asked.body()).unwrap();
+        assert_eq!((body.goal, body.message.as_str()), (HandOverGoal::Canceled, "a \"b\""));
+    }
+
+    #[test]
+    fn an_answer_without_a_state_is_awaited() {
+        assert_eq!(turn(HandedOverJob::default()), HomeTurn::Awaited);
+        let held = HandedOverJob {
+            state: Some(HandOverState::Held),
+            jobspec: "{}".into(),
+            ..HandedOverJob::default()
+        };
+        let HomeTurn::Job(job) = turn(held) else { panic!("it is an answer") };
+        assert_eq!((job.state, job.jobspec.as_secret_str()), (HomeJobState::Held, "{}"));
+    }
+}

@@ -1,0 +1,177 @@
+//! The status of a Burst with an instance of its own.
+
+use flux_operator_api::burst::{BurstRun, RunState};
+use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
+use k8s_openapi::jiff::Timestamp;
+
+use super::life::HomeTurn;
+use crate::bursting::life::record_start;
+use crate::bursting::observed::{Presence, TargetFailure, TargetView};
+use crate::bursting::state::{record_failure, target_verdicts};
+use crate::bursting::usage::count;
+use crate::verdict::{self, Verdict, no, unknown, yes};
+
+/// What the status is computed from.
+pub(super) struct Facts<'a> {
+    pub(super) burst: &'a Burst,
+    pub(super) cluster: Option<&'a MiniCluster>,
+    pub(super) view: Option<&'a TargetView>,
+    pub(super) failure: Option<&'a TargetFailure>,
+    /// The run, as it is from now on.
+    pub(super) run: BurstRun,
+    pub(super) problem: Option<Problem>,
+    /// A step at the target follows, which may fail.
+    pub(super) will_try: bool,
+}
+
+/// What keeps a run from going on, besides the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// There is no MiniCluster of this name.
+    NoCluster,
+    /// The operator, or the lead, does not answer.
+    Home(String),
+}
+
+/// The status.
+pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> BurstStatus {
+    let burst = facts.burst;
+    let before = burst.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let is_deleting = burst.metadata.deletion_timestamp.is_some();
+    if let Some(cluster) = facts.cluster.filter(|_| !is_deleting) {
+        record_start(&mut status, burst, cluster);
+    }
+    if is_deleting && status.giving_back_since.is_empty() {
+        status.giving_back_since = now.to_string();
+    }
+    status.run = Some(facts.run.clone());
+    let is_open = facts.will_try || facts.run.state == RunState::Finishing;
+    record_failure(&mut status, facts.failure, facts.view.is_some(), is_open, now);
+    let mut present = status.counted_nodes;
+    if let Some(view) = facts.view {
+        let seen = if view.has_any() { view.present } else { Some(0) };
+        count(&mut status, seen, burst.spec.target.price(), now);
+        present = seen.unwrap_or(present);
+    }
+    status.ready = format!("{}/{}", present.min(burst.spec.nodes), burst.spec.nodes);
+    status.jobs = (facts.run.state == RunState::Running).into();
+    let generation = burst.metadata.generation;
+    let verdicts = verdicts(facts, &before, home);
+    status.phase = phase(facts, &verdicts);
+    status.observed_generation = generation;
+    status.conditions = verdict::conditions(verdicts, generation, &before.conditions, now);
+    status
+}
+
+type Verdicts = Vec<(&'static str, Verdict)>;
+
+fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdicts {
+    let (target, credentials) = target_verdicts(facts.failure, facts.view.is_some(), before);
+    let prepared = prepared(facts, before, home);
+    let finished = finished(facts);
+    let is_deleting = facts.burst.metadata.deletion_timestamp.is_some();
+    let giving_back = match (facts.run.state, &facts.problem) {
+        (RunState::Finishing, Some(Problem::Home(why))) => yes(Reason::LenderNotReady, why),
+        (RunState::Finishing, _) => {
+            yes(Reason::GivingBack, "what is left at the target is deleted")
+        }
+        (state, _) if state.is_over() => no(Reason::InUse, "nothing is left at the target"),
+        _ if is_deleting => yes(Reason::GivingBack, "what is left at the target is deleted"),
+        _ => no(Reason::InUse, "it is not being given back"),
+    };
+    vec![
+        ("TargetReady", target),
+        ("CredentialsAccepted", credentials),
+        ("Prepared", prepared),
+        ("Finished", finished),
+        ("GivingBack", giving_back),
+    ]
+}
+
+/// Whether the instance of the job exists at the target, or has existed.
+fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict {
+    let run = &facts.run;
+    let kept = || {
+        let condition = before.conditions.iter().find(|it| it.type_ == "Prepared");
+        condition.map(verdict::copied_from)
+    };
+    let was = kept().filter(|it| it.status == "True");
+    if run.state == RunState::Refused || (run.state == RunState::Finishing && was.is_none()) {
+        return match run.started_at.is_empty() {
+            true => no(Reason::NotPortable, &run.message),
+            false => yes(Reason::Prepared, "its instance has existed at the target"),
+        };
+    }
+    if let Some(was) = was {
+        return was;
+    }
+    if let Some(failure) = facts.failure {
+        return no(failure.reason, &failure.message);
+    }
+    match (&facts.problem, facts.view.map(|view| (&view.presence, &view.job_failure))) {
+        (Some(Problem::NoCluster), _) => {
+            no(Reason::LenderMissing, "there is no MiniCluster of this name")
+        }
+        (Some(Problem::Home(why)), _) => no(Reason::LenderNotReady, why),
+        (None, Some((Presence::Complete, _))) => {
+            yes(Reason::Prepared, "its instance exists at the target")
+        }
+        (None, Some((Presence::ClusterComing(_), Some(why)))) => {
+            let message = format!("its cluster could not be made, delete the Burst: {why}");
+            no(Reason::ClusterFailed, &message)
+        }
+        (None, Some((Presence::ClusterComing(how_far), None))) => {
+            no(Reason::ClusterComing, how_far)
+        }
+        (None, Some(_)) if run.state == RunState::Starting => {
+            no(Reason::Preparing, "its objects are created at the target")
+        }
+        (None, Some(_)) => match home {
+            HomeTurn::Awaited => no(Reason::Preparing, "the lead is asked to hold the job"),
+            _ => no(Reason::Preparing, "the job is held at home, and its jobspec is read"),
+        },
+        (None, None) => {
+            kept().unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
+        }
+    }
+}
+
+/// Whether the job has finished.
+fn finished(facts: &Facts<'_>) -> Verdict {
+    let run = &facts.run;
+    let trouble = facts.view.and_then(|view| view.trouble.as_ref());
+    match (run.state, run.exit_code) {
+        (RunState::Holding | RunState::Starting, _) => match trouble {
+            Some((reason, message)) => no(*reason, message),
+            None => no(Reason::Preparing, "it is not running yet"),
+        },
+        (RunState::Running, _) => match trouble {
+            Some((reason, message)) => no(*reason, message),
+            None => no(Reason::InUse, "the job runs"),
+        },
+        (RunState::Refused, _) => no(Reason::NotPortable, &run.message),
+        (_, _) if run.started_at.is_empty() => no(Reason::NotPortable, &run.message),
+        (_, Some(0)) => yes(Reason::Completed, "the job finished with exit code 0"),
+        (_, Some(code)) => {
+            yes(Reason::CommandFailed, &format!("the job finished with exit code {code}"))
+        }
+        (_, None) => yes(Reason::JobFailed, &run.message),
+    }
+}
+
+/// What it is doing, in one word: the state of the run, or what keeps it from going on.
+fn phase(facts: &Facts<'_>, verdicts: &Verdicts) -> String {
+    let run = facts.run.state;
+    match facts.problem {
+        Some(Problem::NoCluster) => return Reason::LenderMissing.to_string(),
+        Some(Problem::Home(_)) => return Reason::LenderNotReady.to_string(),
+        None => {}
+    }
+    let is_waiting = !run.is_over() && facts.failure.is_some();
+    let first = verdicts.iter().find(|(_, verdict)| verdict.status == "False");
+    match first.filter(|_| is_waiting) {
+        Some((_, verdict)) => verdict.reason.to_string(),
+        None => run.as_str().to_owned(),
+    }
+}
