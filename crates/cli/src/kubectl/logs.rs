@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use flux_operator_api::MiniCluster;
+use flux_operator_flux::JobId;
 use kube::api::ListParams;
 
 use super::follow::{LogPrinter, LogSource};
+use super::job_output::print_output;
 use super::outcome::{ClusterOutcome, outcome, status_line};
 use super::pods::{self, ContainerRun};
 use super::rank_pod::RankPod;
@@ -28,13 +30,23 @@ pub(super) struct Arguments {
     #[arg(long)]
     rank: Option<u32>,
 
+    /// Print the output of this job instead, which has run in an instance of its own elsewhere.
+    #[arg(
+        long, value_name = "ID", value_parser = super::burst::why::parse_job,
+        conflicts_with_all = ["follow", "rank", "container"]
+    )]
+    job: Option<JobId>,
+
     /// The container. Default: the one that runs Flux.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let Arguments { name, follow, rank, container } = arguments;
+    let Arguments { name, follow, rank, job, container } = arguments;
+    if let Some(job) = job {
+        return print_output(session, name, *job).await;
+    }
     let minicluster = session.minicluster(name).await?;
     let RankPod { index, described } = RankPod::find(&minicluster, *rank)?;
     let container = container.clone().unwrap_or_else(|| name.clone());

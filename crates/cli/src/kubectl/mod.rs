@@ -12,6 +12,7 @@ mod exec;
 mod explanation;
 mod follow;
 mod invite;
+mod job_output;
 mod list;
 mod listing;
 mod logs;
@@ -82,6 +83,7 @@ enum Command {
     Create(create::Arguments),
     Delete(delete::Arguments),
     Invite(invite::Arguments),
+    Jobs(burst::jobs::Arguments),
     #[command(visible_alias = "ls")]
     List(list::Arguments),
     Logs(logs::Arguments),
@@ -127,6 +129,9 @@ async fn execute(arguments: Arguments) -> Result<ExitCode> {
         }
         // Checks where its file goes before it connects to a cluster.
         Command::Invite(arguments) => invite::run(connection, arguments).await,
+        Command::Jobs(arguments) => {
+            burst::jobs::run(&Session::open(connection).await?, arguments).await
+        }
         Command::List(arguments) => list::run(&Session::open(connection).await?, arguments).await,
         Command::Logs(arguments) => logs::run(&Session::open(connection).await?, arguments).await,
         Command::Queue(arguments) => queue::run(&Session::open(connection).await?, arguments).await,

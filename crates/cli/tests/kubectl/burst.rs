@@ -166,6 +166,7 @@ fn leftovers_are_listed_and_not_deleted() {
         ["target", "Job", LEFT],
         ["target", "ConfigMap", &config_map],
         ["target", "Secret", &secret],
+        ["target", "Service", LEFT],
         ["target", "Pod", "orphan"],
     ];
     assert_eq!(rows, expected);
@@ -179,7 +180,7 @@ fn leftovers_are_listed_and_not_deleted() {
 fn leftovers_are_deleted_and_nothing_else() {
     let (code, output, errors, home, there) = cleanup(&["--delete"], "");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    assert_eq!(output.lines().count(), 6);
+    assert_eq!(output.lines().count(), 7);
     assert!(output.contains(&format!("Job {LEFT:?} at the target deleted\n")), "{output}");
     let paths = |changes: &[Change]| -> Vec<String> {
         let path = |it: &Change| {
@@ -198,6 +199,7 @@ fn leftovers_are_deleted_and_nothing_else() {
         format!("DELETE there/jobs/{LEFT}"),
         format!("DELETE there/configmaps/{LEFT}-entrypoint"),
         format!("DELETE there/secrets/{LEFT}-invitation"),
+        format!("DELETE there/services/{LEFT}"),
         "DELETE there/pods/orphan".to_owned(),
     ];
     assert_eq!(paths(&there), expected);
@@ -211,7 +213,7 @@ fn what_cannot_be_deleted_is_reported_and_the_rest_is_deleted() {
         "error: failed to delete ConfigMap \"{LEFT}-entrypoint\" at the target: it is not allowed\n"
     );
     assert_eq!(errors, expected);
-    assert_eq!((output.lines().count(), there.len()), (5, 4));
+    assert_eq!((output.lines().count(), there.len()), (6, 5));
 }
 
 #[test]
@@ -230,16 +232,16 @@ fn everything_at_a_target_is_a_leftover_if_nothing_of_ours_exists() {
     let ran = plugin(&folder, &words);
     let output = String::from_utf8_lossy(&ran.stdout).into_owned();
     // Also the Job of a Burst that exists at the home of the other tests.
-    assert_eq!(output.lines().count(), 6, "{output} {}", errors(&ran));
+    assert_eq!(output.lines().count(), 7, "{output} {}", errors(&ran));
     assert!(output.contains(" default/gone ") && output.contains(" fs-uid "), "{output}");
-    assert!(errors(&ran).contains("warning: 5 of them are of MiniClusters that do not exist"));
+    assert!(errors(&ran).contains("warning: 6 of them are of MiniClusters that do not exist"));
     let ran = plugin(&folder, &[&words[..], &["--known-only", "--delete"]].concat());
     assert!(errors(&ran).starts_with("No leftovers found"), "{}", errors(&ran));
     let ran = plugin(&folder, &[&words[..], &["--delete"]].concat());
-    assert!(errors(&ran).starts_with("error: nothing was deleted: 5 of them"), "{}", errors(&ran));
+    assert!(errors(&ran).starts_with("error: nothing was deleted: 6 of them"), "{}", errors(&ran));
     let ran = plugin(&folder, &[&words[..], &["--delete", "--unknown-too"]].concat());
     assert_eq!((ran.status.code(), errors(&ran).as_str()), (Some(0), ""));
-    assert_eq!(changes.try_iter().count(), 5);
+    assert_eq!(changes.try_iter().count(), 6);
 }
 
 #[test]
@@ -400,6 +402,7 @@ fn at_target() -> Vec<Value> {
         object("batch/v1", "Job", &live, &live),
         object("v1", "ConfigMap", &format!("{LEFT}-entrypoint"), LEFT),
         object("v1", "Secret", &format!("{LEFT}-invitation"), LEFT),
+        object("v1", "Service", LEFT, LEFT),
         pod,
         object("v1", "Pod", "orphan", LEFT),
     ]

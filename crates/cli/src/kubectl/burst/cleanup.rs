@@ -12,7 +12,7 @@ use flux_operator_service::error_chain;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
@@ -244,6 +244,7 @@ impl Namespace {
         let mut objects = self.list::<Job>(Kind::Job).await?;
         objects.extend(self.list::<ConfigMap>(Kind::ConfigMap).await?);
         objects.extend(self.list::<Secret>(Kind::Secret).await?);
+        objects.extend(self.list::<Service>(Kind::Service).await?);
         objects.extend(self.list::<Pod>(Kind::Pod).await?);
         Ok(objects)
     }
@@ -294,6 +295,7 @@ impl Namespace {
             Kind::Job => delete(self.api::<Job>(), name).await,
             Kind::ConfigMap => delete(self.api::<ConfigMap>(), name).await,
             Kind::Secret => delete(self.api::<Secret>(), name).await,
+            Kind::Service => delete(self.api::<Service>(), name).await,
             Kind::Pod => delete(self.api::<Pod>(), name).await,
             // They are parts of a MiniCluster, or one.
             Kind::Joiner | Kind::Invitation | Kind::Finalizer => Ok(()),

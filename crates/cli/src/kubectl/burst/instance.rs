@@ -124,6 +124,13 @@ impl ObservedInstance {
     }
 }
 
+/// The pending and the running jobs.
+pub(super) async fn list_jobs(
+    flux: &impl FluxCommands,
+) -> Result<(Vec<ListedJob>, Vec<ListedJob>)> {
+    tokio::try_join!(list(flux, "--states=pending"), list(flux, "--states=running"))
+}
+
 /// The state of a job that is neither pending nor running, such as `INACTIVE COMPLETED`. `None` if
 /// there is no such job.
 pub(super) async fn job_state(flux: &impl FluxCommands, id: JobId) -> Result<Option<String>> {

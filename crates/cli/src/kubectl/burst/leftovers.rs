@@ -77,6 +77,7 @@ pub(super) enum Kind {
     Job,
     ConfigMap,
     Secret,
+    Service,
     Pod,
 }
 
@@ -90,6 +91,7 @@ impl Kind {
             Kind::Job => "Job",
             Kind::ConfigMap => "ConfigMap",
             Kind::Secret => "Secret",
+            Kind::Service => "Service",
             Kind::Pod => "Pod",
         }
     }

@@ -13,6 +13,7 @@ mod answers;
 mod cleanup;
 mod give_back;
 mod instance;
+pub(super) mod jobs;
 mod leftovers;
 mod list;
 mod policies;
@@ -108,6 +109,7 @@ mod tests {
         for line in [
             "request fs --policy p --nodes 2",
             "request fs --policy p --target gke --nodes 2 --for 2h --idle 10m --name n --wait",
+            "request fs --policy p --nodes 9 --job f1 --isolated",
             "give-back a b --wait",
             "why fs",
             "why fs --job f1 -o json",
@@ -122,6 +124,9 @@ mod tests {
             "request fs --policy p",
             "request fs --nodes 2",
             "request fs --policy p --nodes 0",
+            "request fs --policy p --nodes 9 --isolated",
+            "request fs --policy p --nodes 9 --job f1",
+            "request fs --policy p --nodes 9 --job f1 --isolated --idle 5m",
             "request fs --policy p --nodes 1025",
             "request fs --policy p --nodes 2 --for 10s",
             "request fs --policy p --nodes 2 --name A",

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use flux_operator_api::burst::RunState;
 use flux_operator_api::minicluster::LenderName;
 use flux_operator_api::{Burst, BurstPolicy};
 use flux_operator_flux::JobId;
@@ -12,12 +13,13 @@ use flux_operator_plan::view::instance_slots;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answers::{JobReport, OneJob, Report, answers, rows};
 use super::instance::{FluxCommands, ObservedInstance, job_state};
+use super::jobs::run_of;
 use crate::kubectl::exec::{CapturedOutput, ExecPod, capture};
 use crate::kubectl::session::Session;
 use crate::kubectl::{listing, pod_commands, ranks};
@@ -142,7 +144,24 @@ pub(in crate::kubectl) async fn explain_job(
         Some(answer) => answer,
         None => not_pending(&flux, job).await?,
     };
+    let bursts = list::<Burst>(session, "Bursts").await?;
+    let answer = with_run(answer, &cluster, job, &bursts);
     Ok(JobAnswer { namespace, cluster, job: answer, notes })
+}
+
+/// Adds what has become of a job that has run in an instance of its own.
+fn with_run(answer: JobReport, cluster: &str, job: JobId, bursts: &[Burst]) -> JobReport {
+    let Some(burst) = run_of(cluster, job, bursts).filter(|it| it.is_record()) else {
+        return answer;
+    };
+    let run = burst.run().cloned().unwrap_or_default();
+    if run.state == RunState::Refused {
+        return answer;
+    }
+    let (name, target) = (burst.name_any(), &burst.spec.target.name);
+    let end = run.exit_code.map_or(run.message, |code| format!("exit code {code}"));
+    let message = format!("it ran as Burst {name:?} at target {target:?}: {end}");
+    JobReport { message, burst: Some(name), ..answer }
 }
 
 /// The state of a job that is not pending.
@@ -163,11 +182,20 @@ async fn not_pending(flux: &LeadFlux<'_>, job: JobId) -> Result<JobReport> {
 }
 
 /// Flux in the lead's pod of a MiniCluster.
-struct LeadFlux<'a> {
+pub(super) struct LeadFlux<'a> {
     session: &'a Session,
     cluster: String,
     pod: ExecPod,
     observed: Option<ObservedInstance>,
+}
+
+impl<'a> LeadFlux<'a> {
+    /// That of a MiniCluster with an instance of its own.
+    pub(super) async fn open(session: &'a Session, name: &str) -> Result<LeadFlux<'a>> {
+        session.minicluster(name).await?;
+        let pod = ExecPod::find(session, name, None).await?;
+        Ok(LeadFlux { session, cluster: name.to_owned(), pod, observed: None })
+    }
 }
 
 impl FluxCommands for LeadFlux<'_> {
@@ -205,7 +233,7 @@ async fn explain_all<'a>(session: &'a Session, name: &str) -> Result<(LeadFlux<'
     Ok((flux, report))
 }
 
-async fn list<K>(session: &Session, what: &str) -> Result<Vec<K>>
+pub(super) async fn list<K>(session: &Session, what: &str) -> Result<Vec<K>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
     K: Clone + Debug + DeserializeOwned,

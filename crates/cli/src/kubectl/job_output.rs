@@ -1,0 +1,81 @@
+//! `kubectl minicluster logs NAME --job ID`: print the output of a job that has run in an instance of
+//! its own elsewhere.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_api::Burst;
+use flux_operator_flux::JobId;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::burst::jobs::run_of;
+use super::listing;
+use super::session::Session;
+use crate::print;
+
+/// The keys of the ConfigMap.
+const OUTPUT_KEY: &str = "output";
+const CUT_KEY: &str = "cut";
+
+/// Prints the output of a job.
+pub(super) async fn print_output(session: &Session, cluster: &str, job: JobId) -> Result<ExitCode> {
+    let bursts = match listing::list::<Burst>(session.api()).await {
+        Ok(listed) => listed.items,
+        Err(error) => return Err(session.explain(error, "failed to list Bursts").await),
+    };
+    let Some(burst) = run_of(cluster, job, &bursts) else {
+        bail!(
+            "no Burst has run job {job} of {cluster:?} in an instance of its own, or that is more than \
+             a day ago\nhint: the output of other jobs is printed by `flux job attach {job}` in `{}`",
+            session.command(&format!("shell {cluster}"))
+        );
+    };
+    let run = burst.run().cloned().unwrap_or_default();
+    if run.output.is_empty() {
+        let why = match run.message.as_str() {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
+        bail!("job {job} has no output: it is {}{why}", run.state.as_str());
+    }
+    let found = session.api::<ConfigMap>().get_opt(&run.output).await;
+    let found = match found {
+        Ok(found) => {
+            found.with_context(|| format!("the ConfigMap {:?} was deleted", run.output))?
+        }
+        Err(error) => return Err(session.explain(error, "failed to get the output").await),
+    };
+    let (bytes, cut) = content(found);
+    if let Some(cut) = cut {
+        print::message(format_args!("note: {cut}"));
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => print::output(text)?,
+        Err(_) => std::io::stdout().write_all(&bytes).context("failed to print the output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The output in a ConfigMap, and what is left out.
+fn content(mut map: ConfigMap) -> (Vec<u8>, Option<String>) {
+    let mut data = map.data.take().unwrap_or_default();
+    let mut binary = map.binary_data.take().unwrap_or_default();
+    let text = data.remove(OUTPUT_KEY).map(String::into_bytes);
+    let bytes = text.or(binary.remove(OUTPUT_KEY).map(|bytes| bytes.0)).unwrap_or_default();
+    (bytes, data.remove(CUT_KEY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_output_is_text_or_bytes() {
+        let map = |json| content(serde_json::from_value::<ConfigMap>(json).unwrap());
+        let text = map(json!({ "data": { "output": "a\n", "cut": "7 bytes" } }));
+        assert_eq!(text, (b"a\n".to_vec(), Some("7 bytes".into())));
+        assert_eq!(map(json!({ "binaryData": { "output": "/w==" } })), (vec![0xff], None));
+    }
+}
