@@ -33,7 +33,7 @@ pub async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>)
 }
 
 /// The same for writes at the target, whose API server is behind the proxy.
-async fn crash_after_every_write_at_target(
+pub async fn crash_after_every_write_at_target(
     home: &TestNamespace,
     away: &TestNamespace,
     count: &Mutex<usize>,

@@ -5,6 +5,7 @@ mod cluster_api;
 mod crashes;
 mod failures;
 mod gke;
+mod isolated;
 mod life;
 mod made_clusters;
 mod rights;

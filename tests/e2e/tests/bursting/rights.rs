@@ -59,6 +59,18 @@ async fn b36_rights_are_those_that_are_used_and_credentials_are_shown_nowhere() 
         wait_until_nothing_is_left(away).await?;
         home.api::<BurstPolicy>().delete("elsewhere", &DeleteParams::default()).await?;
 
+        // A job that runs there as a whole uses the rest.
+        let whole = json!({ "isolated": true, "targets": [other_cluster()] });
+        home.create_policy("whole", whole).await?;
+        submit(home, "primary", "-N3 --setattr=burstable --cwd=/tmp hostname").await?;
+        let name = wait_for_burst(home).await?.name_any();
+        let is_over = |it: &Burst| it.is_record() && it.finalizers().is_empty();
+        home.wait_for_object(&name, is_over).await?;
+        // Its record is deleted with it.
+        home.api::<BurstPolicy>().delete("whole", &DeleteParams::default()).await?;
+        home.wait_until_deleted::<Burst>(&name).await?;
+        wait_until_nothing_is_left(away).await?;
+
         let here = json!({ "name": "here", "maxNodes": 1, "startupSeconds": 1, "cluster": {} });
         home.create_policy("here", json!({ "targets": [here] })).await?;
         let job = submit(home, "primary", "-N3 --setattr=burstable hostname").await?;

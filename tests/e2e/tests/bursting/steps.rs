@@ -10,7 +10,7 @@ use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_tests_e2e::TestNamespace;
 use flux_operator_tests_e2e::second_cluster::with_two_clusters;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
@@ -134,6 +134,7 @@ async fn leftovers(away: &TestNamespace) -> Result<Vec<String>> {
     left.extend(labelled(&away.api::<Pod>()).await?);
     left.extend(labelled(&away.api::<ConfigMap>()).await?);
     left.extend(labelled(&away.api::<Secret>()).await?);
+    left.extend(labelled(&away.api::<Service>()).await?);
     left.extend(labelled(&away.api::<MiniCluster>()).await?);
     Ok(left)
 }
