@@ -455,7 +455,7 @@ fn a_run_is_not_started_again_when_its_cluster_does_not_say_whether_it_was() {
         assert_eq!(run.presence, Presence::Nothing, "{before}");
         let waits = run.home == HomeJobState::Pending;
         assert!(run.started == 0 || !waits, "{before}: it would run again");
-        assert!(before > 4 || waits, "{before}: its cluster was only being made");
+        assert!(before > 2 || waits, "{before}: nothing was made yet");
     }
 }
 
