@@ -1,8 +1,8 @@
 //! Jobs that are handed over to an instance of their own elsewhere: holds them, reads their
 //! jobspecs, cancels them with a message or gives them back, as the operator orders.
 //!
-//! An order is a desired state. It is carried out when it is new, and answered again every few
-//! seconds while the operator still sends it: an answer may be lost.
+//! An order is a desired state. It is executed when it is new, and answered again every few seconds
+//! while the operator still sends it: an answer may be lost.
 
 use std::collections::HashMap;
 use std::thread;
@@ -64,7 +64,7 @@ impl HandOver {
         !self.orders.is_empty()
     }
 
-    /// Carries out the orders that are due, and returns their answers, in parts.
+    /// Executes the orders that are due, and returns their answers, in parts.
     pub fn answers(&mut self) -> Vec<JobAnswer> {
         let mut answers = Vec::new();
         for index in 0..self.orders.len() {
@@ -73,13 +73,13 @@ impl HandOver {
                 continue;
             }
             self.orders[index].1 = Some(Instant::now());
-            answers.extend(self.carry_out(&order));
+            answers.extend(self.execute(&order));
         }
         answers
     }
 
-    /// Carries out an order. No answer: it is tried again.
-    fn carry_out(&mut self, order: &JobOrder) -> Vec<JobAnswer> {
+    /// Executes an order. No answer: it is tried again.
+    fn execute(&mut self, order: &JobOrder) -> Vec<JobAnswer> {
         let id = JobId::from(order.job).to_f58_plain();
         let Some((mut state, urgency)) = self.state(&id) else { return Vec::new() };
         let is_waiting =

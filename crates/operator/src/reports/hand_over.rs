@@ -119,7 +119,7 @@ impl HandOvers {
 }
 
 impl Reports {
-    /// Has the lead of the cluster with this uid carry out an order, and returns its answer; `None`
+    /// Has the lead of the cluster with this uid execute an order, and returns its answer; `None`
     /// if there is none within `patience`, which is asked for again.
     pub(crate) async fn hand_over(
         &self,
