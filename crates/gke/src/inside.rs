@@ -88,6 +88,8 @@ fn rules() -> Value {
         { "apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "create", "patch", "delete"] },
         { "apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["create", "delete"] },
         { "apiGroups": [""], "resources": ["pods"], "verbs": ["list"] },
+        { "apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete"] },
+        { "apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"] },
     ])
 }
 
