@@ -102,7 +102,7 @@ mod tests {
         assert_eq!((first.spec.nodes, first.spec.jobs.len()), (3, MAX_JOBS));
         assert_eq!(first.spec.lifetime_seconds, Some(900));
         assert_eq!(first.owning_policy(), Some("p"));
-        assert_eq!(first.namespace(), cluster.namespace());
+        assert_eq!(first.namespace().as_deref(), Some("hpc"));
         let again = policy_burst(&policy, &cluster, target, 3, &jobs, |_| true);
         assert_eq!(again.name_any(), first.name_any(), "the same number gives the same name");
         let taken = first.name_any();
