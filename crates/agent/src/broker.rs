@@ -273,6 +273,13 @@ impl<'a> BrokerStage<'a> {
                     self.notify(&Notice::Failed { reason: TerminationReason::StaleTable, message });
                     return Err(EXIT_REPLACE_POD);
                 }
+                NextStep::Fail(message) => {
+                    self.notify(&Notice::Failed {
+                        reason: TerminationReason::BrokerFailed,
+                        message,
+                    });
+                    return Err(1);
+                }
                 NextStep::AskAgain(pause, why) => {
                     if let Some(why) = why.filter(|why| reason.as_ref() != Some(why)) {
                         self.log(&format!("the broker may not join yet: {why}"));

@@ -2,7 +2,8 @@
 //!
 //! If the lender is in another Kubernetes cluster, it is asked first (`remote_lead`), and both must
 //! agree. A broker with an invitation but without an operator of its own, as a burst creates them,
-//! asks the lender alone.
+//! asks the lender alone. A lender outside Kubernetes has no operator either: its
+//! brokers only compare themselves with the lead.
 //!
 //! It is asked before every start of a broker, also when a broker of the same pod has exited: a pod
 //! on a node that was given up may outlive its lease.
@@ -39,8 +40,10 @@ pub struct PermissionRequest {
 enum Authority {
     /// The operator of this Kubernetes cluster.
     Operator(OperatorClient),
-    /// The lender of the invitation: no operator of this Kubernetes cluster has created the pod.
+    /// The lender: no operator of this Kubernetes cluster has created the pod.
     Lender,
+    /// None: the broker can never be part of the instance, for this reason.
+    Unfit(String),
     /// The operator, but its key is missing, or no address and no lender to ask: there is never a
     /// permission.
     Missing,
@@ -55,6 +58,8 @@ pub enum NextStep {
     AskAgain(Duration, Option<String>),
     /// Exit, so that the pod is replaced.
     Replace(String),
+    /// Exit: another pod of this image would be refused too.
+    Fail(String),
 }
 
 impl PermissionRequest {
@@ -72,12 +77,16 @@ impl PermissionRequest {
             return None;
         }
         let has_invitation = remote.as_ref().is_some_and(|remote| remote.invitation.is_some());
-        let authority = match rank.plan.report.as_ref() {
-            Some(target) => {
+        let lead = remote.as_ref().and_then(|remote| remote.standalone_lead.as_ref());
+        let authority = match (rank.plan.report.as_ref(), lead) {
+            (Some(target), _) => {
                 OperatorClient::new(common, target).map_or(Authority::Missing, Authority::Operator)
             }
-            None if has_invitation => Authority::Lender,
-            None => Authority::Missing,
+            (None, Some(lead)) => {
+                difference(&facts, lead).map_or(Authority::Lender, Authority::Unfit)
+            }
+            (None, None) if has_invitation => Authority::Lender,
+            (None, None) => Authority::Missing,
         };
         let request = JoinRequest {
             index: common.index,
@@ -111,6 +120,7 @@ impl PermissionRequest {
                 let why = self.request.refusal.as_ref().map(|refusal| refusal.message.clone());
                 return NextStep::AskAgain(self.delay.next_delay(), why);
             }
+            Authority::Unfit(why) => return NextStep::Fail(why.clone()),
             Authority::Missing => {
                 let why = "there is no operator to ask".to_owned();
                 return NextStep::AskAgain(self.delay.next_delay(), Some(why));
@@ -130,6 +140,21 @@ impl PermissionRequest {
     }
 }
 
+/// Why a broker cannot be part of the instance of a lead outside Kubernetes. `lead` has the cores that
+/// the rank must have.
+fn difference(own: &BrokerFacts, lead: &BrokerFacts) -> Option<String> {
+    if let Some(mismatch) = own.mismatch(lead) {
+        return Some(mismatch.to_string());
+    }
+    (own.cores < lead.cores).then(|| {
+        format!(
+            "its pods have {} cores, and the lender expects {} of each rank: request more in \
+             pods.resources of the target, or list fewer in the lender's [[resource.config]]",
+            own.cores, lead.cores
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,10 +162,19 @@ mod tests {
     use flux_operator_wire::{BootPlan, RemoteLead, ReportTarget};
 
     fn request(invitation: Option<&str>, report: Option<ReportTarget>) -> PermissionRequest {
+        request_of(invitation, report, None)
+    }
+
+    fn request_of(
+        invitation: Option<&str>,
+        report: Option<ReportTarget>,
+        standalone_lead: Option<BrokerFacts>,
+    ) -> PermissionRequest {
         let remote = RemoteLead {
             addresses: vec!["127.0.0.1:1".into()],
             invitation: invitation.map(str::to_owned),
             joiner_name: "ns/b".into(),
+            standalone_lead,
         };
         let join = JoinPlan {
             lender: "a".into(),
@@ -158,7 +192,7 @@ mod tests {
             flux: None,
         };
         let rank = rank(BootPlan { join: Some(join), report, ..plan() }, 2);
-        let facts = BrokerFacts::default();
+        let facts = BrokerFacts { version: "0.88.0".into(), uid: 7, cores: 2 };
         PermissionRequest::new(&common, &rank, facts, String::new()).unwrap()
     }
 
@@ -181,6 +215,28 @@ mod tests {
         // It is asked before every start.
         request.set_lender_answer(Some(Err(refusal)));
         assert_eq!(why(request.ask()).as_deref(), Some("wait for it"));
+    }
+
+    #[test]
+    fn a_lead_outside_kubernetes_is_joined_by_brokers_that_are_like_it() {
+        let lead = |version: &str, uid, cores| {
+            let lead = BrokerFacts { version: version.into(), uid, cores };
+            request_of(None, None, Some(lead))
+        };
+        let mut alike = lead("0.88.1", 7, 2);
+        assert_eq!(why(alike.ask()), None, "its address is not known yet");
+        alike.set_lender_answer(Some(Ok(())));
+        assert_eq!(alike.ask(), NextStep::Start);
+        for (mut other, word) in [
+            (lead("0.87.0", 7, 2), "release"),
+            (lead("", 7, 2), "compared"),
+            (lead("0.88.0", 8, 2), "as user 7"),
+            (lead("0.88.0", 7, 3), "2 cores"),
+        ] {
+            other.set_lender_answer(Some(Ok(())));
+            let NextStep::Fail(message) = other.ask() else { panic!("{word}: it may start") };
+            assert!(message.contains(word), "{message}");
+        }
     }
 
     #[test]

@@ -65,6 +65,12 @@ mod user_files;
 mod view;
 mod work;
 
+pub use cores::count as count_cores;
+pub use drain::{Drainer, parse_online};
+pub use flux_command::FluxCommand;
+pub use flux_version::VersionQuery;
+pub use pending::PendingJobs;
+
 use std::process::ExitCode;
 
 use arguments::Command;

@@ -67,7 +67,7 @@ impl RemoteLeadSearch {
     /// The lead of a broker's plan; `None` if it is in this Kubernetes cluster.
     pub fn new(common: &CommonArguments, rank: &RankPlan) -> Option<RemoteLeadSearch> {
         let join = rank.plan.join.as_ref()?;
-        let RemoteLead { addresses, invitation, joiner_name } = join.remote.as_ref()?;
+        let RemoteLead { addresses, invitation, joiner_name, .. } = join.remote.as_ref()?;
         let asker = invitation.as_ref().map(|invitation| Asker {
             invitation: invitation.clone(),
             key: secrets::read_invitation_key(&common.secrets).map_err(|it| error_chain(&it)),
@@ -189,6 +189,7 @@ mod tests {
             addresses: addresses.to_vec(),
             invitation: None,
             joiner_name: "ns/b".into(),
+            standalone_lead: None,
         };
         let join = JoinPlan {
             lender: "a".into(),

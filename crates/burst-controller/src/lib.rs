@@ -28,8 +28,12 @@ mod policies;
 mod policy_statuses;
 mod run;
 mod schedule;
+mod standalone;
 mod stores;
 mod target;
 
 pub use run::{BurstControllerError, Options, Token, run};
+pub use standalone::{
+    Finished, RecordError, StandaloneOptions, StandaloneRunError, bursts_in, run_standalone,
+};
 pub use target::connect as connect_to_target;

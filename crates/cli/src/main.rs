@@ -6,6 +6,7 @@
 // `println!` and `eprintln!` panic on a closed pipe; use `print`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod burst;
 mod burst_controller;
 mod connection;
 mod crd;
@@ -38,6 +39,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Burst(burst::Arguments),
     BurstController(burst_controller::Arguments),
     Crd(crd::Arguments),
     Gateway(gateway::Arguments),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
 
 fn flux_operator() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Burst(arguments) => burst::run(&arguments),
         Command::BurstController(arguments) => burst_controller::run(&arguments),
         Command::Crd(arguments) => crd::run(&arguments),
         Command::Gateway(arguments) => gateway::run(&arguments),

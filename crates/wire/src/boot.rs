@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use flux_operator_flux::{BrokerConfig, HostList, RankList};
 use serde::{Deserialize, Serialize};
 
+use crate::BrokerFacts;
+
 /// Everything the agents of one cluster need to start. An agent rejects a plan with an unknown
 /// field, so an operator must not rewrite the plan of a cluster that another build has created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -155,6 +157,10 @@ pub struct RemoteLead {
     pub invitation: Option<String>,
     /// Namespace and name of this cluster, for the lender's status.
     pub joiner_name: String,
+    /// The lead of an instance outside Kubernetes, with which brokers compare themselves. No operator
+    /// gives them permission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standalone_lead: Option<BrokerFacts>,
 }
 
 /// Consecutive hosts of the rank table with one owner.

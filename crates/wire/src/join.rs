@@ -3,6 +3,7 @@
 //! Flux itself does not protect a rank: a second broker with the name of a live one replaces it,
 //! before even its version is checked. So an agent asks the operator first.
 
+use flux_operator_flux::{Version, VersionTooOld};
 use serde::{Deserialize, Serialize};
 
 /// What must agree between the brokers of an instance, as an agent finds it on its machine.
@@ -16,6 +17,69 @@ pub struct BrokerFacts {
     pub uid: u32,
     /// The number of cores that jobs may use.
     pub cores: u32,
+}
+
+/// In what a broker differs from the lead, so that it cannot join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BrokerMismatch {
+    /// Only one of the versions is known.
+    #[error("its pods have Flux {own:?} and the lender has {leads:?}, which cannot be compared")]
+    UnknownVersion {
+        /// The broker's version.
+        own: String,
+        /// The lead's.
+        leads: String,
+    },
+    /// Its Flux is not supported.
+    #[error(transparent)]
+    TooOld(VersionTooOld),
+    /// It has another release.
+    #[error(
+        "its pods have Flux {own} and the lender has {leads}: Flux accepts only brokers of the same \
+         release"
+    )]
+    Version {
+        /// The broker's version.
+        own: Version,
+        /// The lead's.
+        leads: Version,
+    },
+    /// It runs as another user.
+    #[error(
+        "its pods run as user {own} and the lender's as user {leads}: jobs submitted from them would \
+         fail"
+    )]
+    User {
+        /// The broker's user.
+        own: u32,
+        /// The lead's.
+        leads: u32,
+    },
+}
+
+impl BrokerFacts {
+    /// In what a broker differs from the lead so that it cannot join. Cores are not compared: how many it
+    /// needs depends on its rank.
+    pub fn mismatch(&self, lead: &BrokerFacts) -> Option<BrokerMismatch> {
+        let versions = (self.version.parse::<Version>().ok(), lead.version.parse::<Version>().ok());
+        match versions {
+            (Some(own), Some(leads)) => {
+                if let Err(too_old) = own.check() {
+                    return Some(BrokerMismatch::TooOld(too_old));
+                }
+                if !own.is_compatible_with(leads) {
+                    return Some(BrokerMismatch::Version { own, leads });
+                }
+            }
+            (None, None) => {}
+            _ => {
+                let (own, leads) = (self.version.clone(), lead.version.clone());
+                return Some(BrokerMismatch::UnknownVersion { own, leads });
+            }
+        }
+        let (own, leads) = (self.uid, lead.uid);
+        (own != leads).then_some(BrokerMismatch::User { own, leads })
+    }
 }
 
 /// An agent asks whether its broker may join the instance of another cluster.

@@ -23,7 +23,10 @@ pub use boot::{
     RemoteLead, ReportTarget, Resources, Sidecar,
 };
 pub use gke::{GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings};
-pub use join::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal, JoinRequest};
+pub use join::{
+    BrokerFacts, BrokerMismatch, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal,
+    JoinRequest,
+};
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
     BlockingJob, Drain, Drained, HomeJobState, InstanceState, JobAnswer, JobCounts, JobGoal,

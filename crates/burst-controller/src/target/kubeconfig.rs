@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -151,11 +152,27 @@ pub async fn connect(text: &str) -> Result<Connected, TargetFailure> {
     connect_within(text, USER_LIMITS).await
 }
 
+/// A client for the cluster of a kubeconfig of the user who runs this program. It may run programs and
+/// read files, as with kubectl.
+pub(crate) async fn connect_with_file(path: &Path) -> Result<Connected, TargetFailure> {
+    // The parser's message may contain a part of the text.
+    let kubeconfig =
+        Kubeconfig::read_from(path).map_err(|_error| refused("it is not a kubeconfig"))?;
+    client_of(kubeconfig, TARGET_LIMITS).await
+}
+
 async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, TargetFailure> {
     // The parser's message may contain a part of the text.
     let kubeconfig =
         Kubeconfig::from_yaml(text).map_err(|_error| refused("it is not a kubeconfig"))?;
     check(&kubeconfig)?;
+    client_of(kubeconfig, limits).await
+}
+
+async fn client_of(
+    kubeconfig: Kubeconfig,
+    limits: RequestLimits,
+) -> Result<Connected, TargetFailure> {
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|error| refused(&chain(&error)))?;

@@ -44,7 +44,7 @@ pub(crate) struct MadeCluster<'c> {
 
 impl MadeCluster<'_> {
     /// The cluster, as one of which there is a kubeconfig.
-    async fn inside(&self, burst: &Burst) -> Result<OtherCluster, TargetFailure> {
+    async fn inside(&self, burst: &Burst) -> Result<OtherCluster<Home>, TargetFailure> {
         let kubeconfig = self.maker.kubeconfig(burst);
         let connected = self.clients.of(&self.home, burst, &kubeconfig).await?;
         Ok(OtherCluster::new(self.home.clone(), connected))

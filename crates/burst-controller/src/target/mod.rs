@@ -22,11 +22,11 @@ use crate::output::RunOutput;
 use cluster::SameCluster;
 use cluster_api::ClusterApi;
 use command::{Command, ProgramKind};
-pub(crate) use kubeconfig::Clients;
 pub use kubeconfig::connect;
+pub(crate) use kubeconfig::{Clients, Connected, connect_with_file};
 use made_cluster::{MadeCluster, Maker};
-use mock::Mock;
-use other_cluster::OtherCluster;
+pub(crate) use mock::Mock;
+pub(crate) use other_cluster::{OtherCluster, PoolSource};
 
 /// A Burst, as a target gets it.
 #[derive(Clone, Copy)]
@@ -37,6 +37,14 @@ pub(crate) struct Pool<'a> {
     pub(crate) cluster: Option<&'a MiniCluster>,
     /// The jobspec of the job that it runs in an instance of its own, when that is created.
     pub(crate) jobspec: Option<&'a JobspecText>,
+}
+
+impl<'a> Pool<'a> {
+    /// Its MiniCluster, which must exist.
+    pub(crate) fn existing_cluster(self) -> Result<&'a MiniCluster, TargetFailure> {
+        let missing = || TargetFailure::new(Reason::LenderNotReady, "there is no MiniCluster");
+        self.cluster.ok_or_else(missing)
+    }
 }
 
 /// Where brokers of a Burst run. Every call can be repeated: one that has been done already does

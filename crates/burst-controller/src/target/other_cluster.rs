@@ -1,7 +1,9 @@
 //! Another Kubernetes cluster: a Secret, a ConfigMap and a Job, rendered at home. It needs neither the
 //! operator nor its CRDs, and rights for one namespace.
 
-use flux_operator_api::{Burst, Reason};
+use std::collections::BTreeMap;
+
+use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::bursting::{
     BURST_LABEL, IsolatedObjects, PoolPods, Presence, RemotePool, TargetFailure, TargetView,
@@ -9,6 +11,7 @@ use flux_operator_plan::bursting::{
     job_failure, object_name, pods_trouble, remote_config_map_name, remote_pool,
     remote_secret_name, resize_patch,
 };
+use flux_operator_plan::kubernetes::Settings;
 use flux_operator_plan::status::{RunView, run_view};
 use flux_operator_wire::JobspecText;
 use futures::FutureExt;
@@ -29,15 +32,50 @@ use crate::output::{self, RunOutput};
 /// The label by which Kubernetes tells the pods of a Job apart.
 const INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
+/// What renders brokers of a Burst, with the keys of the instance that they join.
+pub(crate) trait PoolSource: Send + Sync {
+    /// How brokers are rendered.
+    fn settings(&self) -> &Settings;
+
+    /// The objects of the brokers.
+    fn render<'a>(
+        &'a self,
+        pool: Pool<'a>,
+        pods: PoolPods<'a>,
+    ) -> BoxFuture<'a, Result<RemotePool, TargetFailure>>;
+}
+
+impl PoolSource for Home {
+    fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn render<'a>(
+        &'a self,
+        pool: Pool<'a>,
+        pods: PoolPods<'a>,
+    ) -> BoxFuture<'a, Result<RemotePool, TargetFailure>> {
+        async move {
+            let cluster = pool.existing_cluster()?;
+            let (job, secrets) = self.keys_of(cluster).await?;
+            let name = object_name(pool.burst);
+            let settings = &self.settings;
+            remote_pool(cluster, job.as_ref(), &name, &name, &pods, secrets, settings)
+                .map_err(|error| TargetFailure::new(error.reason(), chain(&error)))
+        }
+        .boxed()
+    }
+}
+
 /// Another Kubernetes cluster.
-pub(crate) struct OtherCluster {
-    home: Home,
+pub(crate) struct OtherCluster<S> {
+    source: S,
     connected: Connected,
 }
 
-impl OtherCluster {
-    pub(crate) fn new(home: Home, connected: Connected) -> OtherCluster {
-        OtherCluster { home, connected }
+impl<S: PoolSource> OtherCluster<S> {
+    pub(crate) fn new(source: S, connected: Connected) -> OtherCluster<S> {
+        OtherCluster { source, connected }
     }
 
     /// Its objects are where they were created: elsewhere it would be started again, and the first
@@ -87,6 +125,18 @@ impl OtherCluster {
         }
     }
 
+    /// Where and how the pods of a Burst run.
+    fn pods<'a>(&'a self, pool: Pool<'a>, identity: &'a PodIdentity) -> PoolPods<'a> {
+        PoolPods {
+            namespace: &self.connected.namespace,
+            uid: &identity.uid,
+            nodes: pool.burst.spec.nodes,
+            labels: &identity.labels,
+            target: &pool.burst.spec.target,
+            deadline_seconds: Some(deadline_seconds(pool.burst)),
+        }
+    }
+
     /// Renders the instance of a run.
     fn render_run(
         &self,
@@ -94,22 +144,14 @@ impl OtherCluster {
         jobspec: &JobspecText,
     ) -> Result<IsolatedObjects, TargetFailure> {
         let refused = |message: String| TargetFailure::new(Reason::LenderNotReady, message);
-        let cluster = pool.cluster.ok_or_else(|| refused("there is no MiniCluster".into()))?;
-        let uid = pool.burst.uid().unwrap_or_default();
-        let labels = burst_labels(pool.burst, &cluster.uid().unwrap_or_default());
-        let pods = PoolPods {
-            namespace: &self.connected.namespace,
-            uid: &uid,
-            nodes: pool.burst.spec.nodes,
-            labels: &labels,
-            target: &pool.burst.spec.target,
-            deadline_seconds: Some(deadline_seconds(pool.burst)),
-        };
+        let cluster = pool.existing_cluster()?;
+        let identity = PodIdentity::of(pool, cluster);
+        let pods = self.pods(pool, &identity);
         let key = SecretKey::from_os().map_err(|error| refused(chain(&error)))?;
         let metadata = Metadata::new("flux-operator").expect("Flux accepts all its characters");
         let certificate = Certificate::new(key, metadata);
         let name = object_name(pool.burst);
-        let settings = &self.home.settings;
+        let settings = self.source.settings();
         let made = isolated_objects(cluster, &name, &pods, certificate, jobspec, settings);
         let mut made = made.map_err(|error| TargetFailure::new(error.reason(), chain(&error)))?;
         let all = [
@@ -147,23 +189,8 @@ impl OtherCluster {
 
     /// Renders what the brokers need.
     async fn render(&self, pool: Pool<'_>) -> Result<RemotePool, TargetFailure> {
-        let not_ready = |message: String| TargetFailure::new(Reason::LenderNotReady, message);
-        let cluster = pool.cluster.ok_or_else(|| not_ready("there is no MiniCluster".into()))?;
-        let (job, secrets) = self.home.keys_of(cluster).await?;
-        let name = object_name(pool.burst);
-        let uid = pool.burst.uid().unwrap_or_default();
-        let labels = burst_labels(pool.burst, &cluster.uid().unwrap_or_default());
-        let pods = PoolPods {
-            namespace: &self.connected.namespace,
-            uid: &uid,
-            nodes: pool.burst.spec.nodes,
-            labels: &labels,
-            target: &pool.burst.spec.target,
-            deadline_seconds: Some(deadline_seconds(pool.burst)),
-        };
-        let made =
-            remote_pool(cluster, job.as_ref(), &name, &name, &pods, secrets, &self.home.settings);
-        let mut made = made.map_err(|error| TargetFailure::new(error.reason(), chain(&error)))?;
+        let identity = PodIdentity::of(pool, pool.existing_cluster()?);
+        let mut made = self.source.render(pool, self.pods(pool, &identity)).await?;
         for metadata in
             [&mut made.secret.metadata, &mut made.config_map.metadata, &mut made.job.metadata]
         {
@@ -171,6 +198,21 @@ impl OtherCluster {
             annotations.extend(burst_annotations(pool.burst));
         }
         Ok(made)
+    }
+}
+
+/// By what the pods of a Burst are told apart from others.
+struct PodIdentity {
+    uid: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl PodIdentity {
+    fn of(pool: Pool<'_>, cluster: &MiniCluster) -> PodIdentity {
+        PodIdentity {
+            uid: pool.burst.uid().unwrap_or_default(),
+            labels: burst_labels(pool.burst, &cluster.uid().unwrap_or_default()),
+        }
     }
 }
 
@@ -191,7 +233,7 @@ fn present(job: &Job, wanted: Option<i32>) -> i32 {
     status.active.or(wanted).unwrap_or_default()
 }
 
-impl Target for OtherCluster {
+impl<S: PoolSource> Target for OtherCluster<S> {
     fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
         async move {
             let place = self.check_place(pool.burst)?;

@@ -36,6 +36,8 @@ mod view;
 mod watch;
 mod why;
 
+pub(crate) use burst::burst_table;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

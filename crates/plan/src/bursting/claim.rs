@@ -35,7 +35,7 @@ pub(super) fn lifetime_end(burst: &Burst) -> Timestamp {
     seconds_after(burst.created(), burst.spec.lifetime_seconds())
 }
 
-fn expires(burst: &Burst) -> Timestamp {
+pub(super) fn expires(burst: &Burst) -> Timestamp {
     let grace = i64::from(burst.spec.grace_seconds());
     seconds_after(lifetime_end(burst), grace.saturating_add(INVITATION_MARGIN))
 }

@@ -13,6 +13,7 @@ mod policy;
 mod policy_burst;
 mod remote_pool;
 mod spare_ranks;
+mod standalone;
 mod state;
 mod unreadable;
 mod usage;
@@ -43,5 +44,9 @@ pub use policy_burst::{isolated_policy_burst, policy_burst};
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
 pub use spare_ranks::burst_ranks;
 pub(crate) use spare_ranks::with_burst_ranks;
+pub use standalone::{
+    InstanceState, NewInstance, StandaloneError, StandaloneInstance, has_ranks, leased,
+    ranks_to_drain, standalone_lender, standalone_pool, standalone_problem, with_claim, with_ranks,
+};
 pub use unreadable::{WhileUnreadable, while_unreadable};
 pub use usage::{day, two_decimals, used_today, with_finished};

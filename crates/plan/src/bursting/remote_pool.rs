@@ -11,13 +11,16 @@ use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::minicluster::{Container, PodSpec};
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_flux::JobRunError;
+use flux_operator_wire::BrokerFacts;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::joining::{InvitationFileError, InvitationSecrets, RemoteInstance, invitation_file};
+use crate::joining::{
+    InvitationFile, InvitationFileError, InvitationSecrets, RemoteInstance, invitation_file,
+};
 use crate::kubernetes::{self, HOLDER_LABEL, LENDER_LABEL, Rendering, Settings, TABLE_LABEL};
 use crate::rank_table::RankTableError;
 use crate::valid::{Refusal, RefusalReason, Valid, runner_mut};
@@ -130,7 +133,30 @@ pub fn remote_pool(
     if lead.and_then(|lead| lead.instance.as_ref()).is_none_or(|lent| lent.direct) {
         return Err(RemotePoolError::Direct);
     }
-    let joiner = with_pods(file.minicluster, pods);
+    let InvitationFile { secret, minicluster, left_out } = file;
+    render(Joiner { minicluster, secret, left_out, standalone_lead: None }, pods, settings)
+}
+
+/// Brokers that join an instance elsewhere.
+pub(super) struct Joiner {
+    /// Their MiniCluster, which names the instance and the ranks.
+    pub(super) minicluster: MiniCluster,
+    /// Their keys.
+    pub(super) secret: Secret,
+    /// Fields that they do not have.
+    pub(super) left_out: Vec<String>,
+    /// The lead of an instance outside Kubernetes.
+    pub(super) standalone_lead: Option<BrokerFacts>,
+}
+
+/// The objects of such brokers.
+pub(super) fn render(
+    joiner: Joiner,
+    pods: &PoolPods<'_>,
+    settings: &Settings,
+) -> Result<RemotePool, RemotePoolError> {
+    let Joiner { minicluster, mut secret, left_out, standalone_lead } = joiner;
+    let joiner = with_pods(minicluster, pods);
     let instance = match RemoteInstance::of(&with_size(&joiner, 1)) {
         Some(Ok(instance)) => instance,
         found => {
@@ -145,7 +171,11 @@ pub fn remote_pool(
     }
     let valid = Valid::check(joiner).map_err(RemotePoolError::Refused)?;
     let cluster = Cluster::of(&valid).map_err(|source| RemotePoolError::Hosts { source })?;
-    let cluster = instance.join(&valid, cluster);
+    let mut cluster = instance.join(&valid, cluster);
+    let joining = cluster.joining.as_mut();
+    if let Some(remote) = joining.and_then(|joining| joining.remote.as_mut()) {
+        remote.standalone_lead = standalone_lead;
+    }
     let settings = Settings { report_url: None, ..settings.clone() };
     let rendering = Rendering { minicluster: &valid, cluster: &cluster, settings: &settings };
     let mut config_map = kubernetes::config_map(&rendering);
@@ -156,7 +186,6 @@ pub fn remote_pool(
         let metadata = spec.template.metadata.as_mut();
         metadata.and_then(|it| it.labels.as_mut()).into_iter().for_each(remove_joiner_labels);
     }
-    let mut secret = file.secret;
     secret.metadata = ObjectMeta { name: secret.metadata.name, ..config_map.metadata.clone() };
     for metadata in [&mut secret.metadata, &mut config_map.metadata, &mut job.metadata] {
         // The Burst is in another Kubernetes cluster: an owner that does not exist here would have
@@ -165,7 +194,7 @@ pub fn remote_pool(
         let ours = metadata.labels.take().unwrap_or_default();
         metadata.labels = Some(pods.labels.clone().into_iter().chain(ours).collect());
     }
-    Ok(RemotePool { secret, config_map, job, left_out: file.left_out })
+    Ok(RemotePool { secret, config_map, job, left_out })
 }
 
 /// The merge patch of the Job of a pool that has `nodes` pods afterwards, at most as many as its

@@ -4,8 +4,7 @@
 //! broker before even the version is compared.
 
 use flux_operator_api::{MiniCluster, Reason};
-use flux_operator_flux::Version;
-use flux_operator_wire::{BrokerFacts, JoinAnswer, JoinRequest};
+use flux_operator_wire::{BrokerFacts, BrokerMismatch, JoinAnswer, JoinRequest};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
@@ -101,43 +100,24 @@ pub(super) fn mismatch(
     lead: &BrokerFacts,
     request: &JoinRequest,
 ) -> Option<(Reason, String)> {
-    let BrokerFacts { version, uid, cores } = &request.facts;
-    let versions = (version.parse::<Version>().ok(), lead.version.parse::<Version>().ok());
-    if versions.0.is_some() != versions.1.is_some() {
-        let message = format!(
-            "its pods have Flux {version:?} and the lender has {:?}, which cannot be compared",
-            lead.version
-        );
-        return Some((Reason::VersionMismatch, message));
+    if let Some(mismatch) = request.facts.mismatch(lead) {
+        let reason = match &mismatch {
+            BrokerMismatch::UnknownVersion { .. } | BrokerMismatch::Version { .. } => {
+                Reason::VersionMismatch
+            }
+            BrokerMismatch::TooOld(_) => Reason::FluxTooOld,
+            BrokerMismatch::User { .. } => Reason::UidMismatch,
+        };
+        return Some((reason, mismatch.to_string()));
     }
-    if let (Some(own), Some(leads)) = versions {
-        if let Err(too_old) = own.check() {
-            return Some((Reason::FluxTooOld, too_old.to_string()));
-        }
-        if !own.is_compatible_with(leads) {
-            let message = format!(
-                "its pods have Flux {own} and the lender has {leads}: Flux accepts only brokers of \
-                 the same release"
-            );
-            return Some((Reason::VersionMismatch, message));
-        }
-    }
-    if *uid != lead.uid {
-        let message = format!(
-            "its pods run as user {uid} and the lender's as user {}: jobs submitted from them would fail",
-            lead.uid
-        );
-        return Some((Reason::UidMismatch, message));
-    }
+    let cores = request.facts.cores;
     let slot = table.slot(request.rank)?;
     let needed_gpus = slot.resources.gpus.unwrap_or_default();
     let gpus = joiner.map_or(needed_gpus, |joiner| {
         runner(&joiner.spec.containers).and_then(gpus).unwrap_or_default()
     });
-    let expected = [
-        ("cores", *cores, slot.resources.cores.unwrap_or(lead.cores)),
-        ("gpus", gpus, needed_gpus),
-    ];
+    let expected =
+        [("cores", cores, slot.resources.cores.unwrap_or(lead.cores)), ("gpus", gpus, needed_gpus)];
     let (field, has, needs) = expected.into_iter().find(|(_, has, needs)| has < needs)?;
     let message = format!(
         "pod {} has {has} {field}, and the lender expects {needs} of rank {}: declare a pool with \

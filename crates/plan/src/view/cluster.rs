@@ -11,7 +11,7 @@ use kube::ResourceExt;
 
 use crate::last_report::LastReport;
 use crate::observed::Observed;
-use crate::rank_table::{self, SlotOwner};
+use crate::rank_table::{self, RankTable, SlotOwner};
 use crate::stamp::booted_rank_table;
 use crate::view::NoRankTable;
 use crate::view::ranks::booted_table;
@@ -23,9 +23,7 @@ pub fn cluster(minicluster: &MiniCluster, observed: &Observed) -> Cluster {
     let fresh = report.filter(|report| !report.is_stale(now)).map(|report| &report.state);
     let online = fresh.and_then(|state| state.online.as_ref());
     let table = booted_rank_table(minicluster, observed.job.as_deref()).ok();
-    let slots = table.as_ref().map(|table| {
-        table.slots.iter().map(|slots| slot_view(slots, &table.hosts, online)).collect()
-    });
+    let slots = table.as_ref().map(|table| slots(table, online));
     let seconds = |report: &LastReport| now.duration_since(report.received).as_secs().max(0);
     Cluster {
         namespace: minicluster.namespace().unwrap_or_default(),
@@ -51,7 +49,12 @@ pub fn instance_slots(
     online: &IdSet,
 ) -> Result<Vec<SlotRange>, NoRankTable> {
     let (table, _) = booted_table(minicluster, job)?;
-    Ok(table.slots.iter().map(|slots| slot_view(slots, &table.hosts, Some(online))).collect())
+    Ok(slots(&table, Some(online)))
+}
+
+/// The ranks of a table, grouped by owner.
+pub(crate) fn slots(table: &RankTable, online: Option<&IdSet>) -> Vec<SlotRange> {
+    table.slots.iter().map(|slots| slot_view(slots, &table.hosts, online)).collect()
 }
 
 fn slot_view(slots: &rank_table::SlotRange, hosts: &HostList, online: Option<&IdSet>) -> SlotRange {
@@ -95,6 +98,11 @@ pub fn add_nodes(jobs: &mut InstanceJobs, minicluster: &MiniCluster, observed: &
 
 /// A job that waits in an instance, as the JSON text that is shown.
 pub fn instance_job_text(job: PendingJob) -> String {
+    serde_json::to_string(&instance_job(job)).expect("the keys of its maps are strings")
+}
+
+/// A job that waits in an instance, as it is shown.
+pub fn instance_job(job: PendingJob) -> InstanceJob {
     let PendingJob {
         id,
         user,
@@ -110,7 +118,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         on_hold,
         attributes,
     } = job;
-    let job = InstanceJob {
+    InstanceJob {
         id,
         user,
         queue,
@@ -124,8 +132,7 @@ pub fn instance_job_text(job: PendingJob) -> String {
         held,
         attributes: attributes.into(),
         on_hold,
-    };
-    serde_json::to_string(&job).expect("the keys of its maps are strings")
+    }
 }
 
 /// A running job as it is shown.

@@ -7,8 +7,10 @@ mod explanation;
 mod queue;
 mod ranks;
 
+pub(crate) use cluster::slots;
 pub use cluster::{
-    add_nodes, cluster, instance_job_text, instance_jobs_text, instance_slots, running_instance_job,
+    add_nodes, cluster, instance_job, instance_job_text, instance_jobs_text, instance_slots,
+    running_instance_job,
 };
 pub use explanation::{of_job, of_minicluster};
 pub use queue::{AdmissionStatus, QueueView, TentativeAdmissions};

@@ -72,6 +72,11 @@ pub(super) async fn not_found(session: &Session, name: &str) -> anyhow::Error {
     }
 }
 
+/// Bursts as a table, with their cost.
+pub(crate) fn burst_table(listed: &[Burst]) -> String {
+    rows(listed, false, false, Timestamp::now())
+}
+
 /// The columns of `kubectl get` and the cost, plus details with `wide`.
 fn rows(listed: &[Burst], namespaces: bool, wide: bool, now: Timestamp) -> String {
     let mut header =

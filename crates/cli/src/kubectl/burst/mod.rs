@@ -24,6 +24,8 @@ mod testing;
 mod wait;
 pub(super) mod why;
 
+pub(crate) use list::burst_table;
+
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

@@ -154,6 +154,7 @@ impl RemoteInstance {
                         .filter(|lent| !lent.direct)
                         .map(|lent| lent.invitation.clone()),
                     joiner_name: format!("{namespace}/{}", joiner.name_any()),
+                    standalone_lead: None,
                 }),
             },
         )

@@ -1,0 +1,192 @@
+//! The program: looks at the instance and decides, until the instance has exited or it is stopped.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use flux_operator_agent::FluxCommand;
+use flux_operator_api::{BurstPolicy, MiniCluster};
+use flux_operator_flux::Certificate;
+use flux_operator_plan::bursting::StandaloneInstance;
+use flux_operator_plan::kubernetes::Settings;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::instance::{RunningInstance, Seen};
+use super::records::{RecordError, Records};
+use super::targets::{OwnTargets, StandaloneSource};
+use super::turns::Turns;
+
+/// What bursts of an instance outside Kubernetes need.
+pub struct StandaloneOptions {
+    /// The instance.
+    pub instance: StandaloneInstance,
+    /// Its certificate.
+    pub certificate: Certificate,
+    /// The program `flux`.
+    pub flux: PathBuf,
+    /// The URI of its lead.
+    pub uri: String,
+    /// The policies.
+    pub policies: Vec<BurstPolicy>,
+    /// A MiniCluster whose image, environment and hooks brokers have.
+    pub template: Option<MiniCluster>,
+    /// Kubeconfigs by the names that stand for Secrets in targets.
+    pub kubeconfigs: BTreeMap<String, PathBuf>,
+    /// The folder with a file for each Burst.
+    pub records: PathBuf,
+    /// How brokers are rendered.
+    pub settings: Settings,
+}
+
+/// Why it has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// The instance has exited, and everything was given back.
+    InstanceExited,
+    /// It was interrupted, and everything was given back.
+    GivenBack,
+    /// It was stopped, and so many Bursts are left.
+    Stopped {
+        /// How many.
+        left: usize,
+    },
+}
+
+/// Why it cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StandaloneRunError {
+    /// A record cannot be read or written.
+    #[error(transparent)]
+    Records(RecordError),
+    /// The instance does not respond at the start.
+    #[error("the Flux instance at {uri:?} does not respond")]
+    Silent {
+        /// Its URI.
+        uri: String,
+    },
+    /// The instance has other hosts than its configuration.
+    #[error(
+        "the Flux instance at {uri:?} has the hosts {found}, and its configuration {expected}: it was \
+         started with another one"
+    )]
+    OtherInstance {
+        /// Its URI.
+        uri: String,
+        /// Its hosts.
+        found: String,
+        /// Those of the configuration.
+        expected: String,
+    },
+}
+
+/// Gets nodes for jobs of the instance, and gives them back, until it has exited. SIGINT gives
+/// everything back; a second one, or SIGTERM, stops at once, and the next call continues.
+pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, StandaloneRunError> {
+    let records = Records::open(&options.records).map_err(StandaloneRunError::Records)?;
+    let StandaloneOptions { instance, flux, uri, policies, kubeconfigs, settings, .. } = options;
+    let policies = policies.into_iter().map(|policy| of_instance(policy, &instance)).collect();
+    let source = StandaloneSource {
+        instance: instance.clone(),
+        certificate: Arc::new(options.certificate),
+        template: options.template.map(Arc::new),
+        settings,
+    };
+    let targets = OwnTargets { source, kubeconfigs, clients: Mutex::new(HashMap::new()) };
+    let running = RunningInstance::new(instance.clone(), FluxCommand { flux, uri: uri.clone() });
+    match running.hosts() {
+        None if records.bursts().is_empty() => return Err(StandaloneRunError::Silent { uri }),
+        Some(found) if found != *instance.hosts() => {
+            let (found, expected) = (found.to_string(), instance.hosts().to_string());
+            return Err(StandaloneRunError::OtherInstance { uri, found, expected });
+        }
+        // If it has exited, what is left is given back.
+        None | Some(_) => {}
+    }
+    let mut turns = Turns::new(instance, policies, targets, records);
+    let mut running = Some(running);
+    let mut signals = Signals::new();
+    loop {
+        let (seen, again) = observe(running.take(), turns.ranks_to_drain()).await;
+        running = again;
+        let next = turns.turn(&seen, Timestamp::now()).await;
+        let next = next.map_err(StandaloneRunError::Records)?;
+        let left = turns.records.bursts().len();
+        if left == 0 && turns.is_closing {
+            return Ok(Finished::GivenBack);
+        }
+        if left == 0 && seen.state.has_exited {
+            return Ok(Finished::InstanceExited);
+        }
+        let wait = next.duration_since(Timestamp::now());
+        tokio::select! {
+            biased;
+            stop = signals.next() => match stop {
+                Stop::GiveBack if !turns.is_closing && left > 0 => {
+                    turns.is_closing = true;
+                    tracing::info!(bursts = left, "everything is given back; interrupt again to leave it");
+                }
+                Stop::GiveBack | Stop::AtOnce => return Ok(Finished::Stopped { left }),
+            },
+            () = tokio::time::sleep(wait.try_into().unwrap_or_default()) => {}
+        }
+    }
+}
+
+/// Looks at the instance, on a thread that may wait for Flux's commands.
+async fn observe(
+    running: Option<RunningInstance>,
+    leaving: flux_operator_flux::IdSet,
+) -> (Seen, Option<RunningInstance>) {
+    let Some(mut running) = running else { return (Seen::default(), None) };
+    let observed = tokio::task::spawn_blocking(move || (running.observe(&leaving), Some(running)));
+    observed.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}
+
+/// A policy as the API server would store it: with a namespace and a uid, which names follow from. Jobs
+/// do not run in instances of their own.
+fn of_instance(mut policy: BurstPolicy, instance: &StandaloneInstance) -> BurstPolicy {
+    let text = format!("{}\n{}", instance.uid, policy.name_any());
+    let digest = Sha256::digest(text.as_bytes());
+    policy.metadata.uid = Some(digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect());
+    policy.metadata.namespace = Some(instance.name.clone());
+    policy.spec.isolated = Some(false);
+    policy
+}
+
+/// What to do on a signal.
+enum Stop {
+    GiveBack,
+    AtOnce,
+}
+
+/// SIGINT and SIGTERM. If they cannot be handled, they have their default effect.
+struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+}
+
+impl Signals {
+    fn new() -> Signals {
+        let handled = |kind: SignalKind| signal(kind).ok();
+        Signals {
+            interrupt: handled(SignalKind::interrupt()),
+            terminate: handled(SignalKind::terminate()),
+        }
+    }
+
+    async fn next(&mut self) -> Stop {
+        async fn received(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => _ = signal.recv().await,
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = received(&mut self.interrupt) => Stop::GiveBack,
+            () = received(&mut self.terminate) => Stop::AtOnce,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! What is done again and again: decide for which jobs nodes are requested, and make the next step of
+//! every Burst.
+
+use std::collections::HashMap;
+
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_burst::{
+    Action, Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide,
+};
+use flux_operator_flux::{IdSet, JobId};
+use flux_operator_plan::bursting::{
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, StandaloneInstance,
+    TargetFailure, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
+    ranks_to_drain, standalone_lender, used_today, with_claim, with_finished, with_ranks,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+
+use super::instance::Seen;
+use super::records::{RecordError, Records};
+use super::targets::Targets;
+use crate::target::{Pool, Target};
+
+/// How many answers are logged: those of the jobs at the front of the queue.
+const MAX_LOGGED: usize = 50;
+
+/// How soon it is decided again after a step: the next one follows at once.
+const AFTER_STEP: SignedDuration = SignedDuration::from_millis(100);
+
+/// How soon it is decided again if nothing is expected. Jobs are listed once a second.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// An instance with its policies and Bursts.
+pub(super) struct Turns<T> {
+    pub(super) instance: StandaloneInstance,
+    pub(super) policies: Vec<BurstPolicy>,
+    pub(super) targets: T,
+    pub(super) records: Records,
+    /// Everything is to be given back, and nothing is requested any more.
+    pub(super) is_closing: bool,
+    memory: Memory,
+    idle: IdleRanks,
+    /// The answers that were logged.
+    logged: HashMap<u64, AnswerReason>,
+    /// When each Burst is due, and for what it was decided last.
+    decided: HashMap<String, Decided>,
+}
+
+#[derive(PartialEq)]
+struct Decided {
+    due: Timestamp,
+    cluster: MiniCluster,
+    running: Option<Vec<IdSet>>,
+}
+
+impl<T: Targets> Turns<T> {
+    pub(super) fn new(
+        instance: StandaloneInstance,
+        policies: Vec<BurstPolicy>,
+        targets: T,
+        records: Records,
+    ) -> Turns<T> {
+        Turns {
+            instance,
+            policies,
+            targets,
+            records,
+            is_closing: false,
+            memory: Memory::default(),
+            idle: IdleRanks::default(),
+            logged: HashMap::new(),
+            decided: HashMap::new(),
+        }
+    }
+
+    /// The ranks on which no job should start any more.
+    pub(super) fn ranks_to_drain(&self) -> IdSet {
+        let bursts = self.records.bursts();
+        ranks_to_drain(&bursts.iter().collect::<Vec<_>>())
+    }
+
+    /// Decides once, for what was seen. Returns when to do it again.
+    pub(super) async fn turn(
+        &mut self,
+        seen: &Seen,
+        now: Timestamp,
+    ) -> Result<Timestamp, RecordError> {
+        let is_closing = self.is_closing || seen.state.has_exited;
+        if self.is_closing {
+            self.drain_all()?;
+        }
+        let mut next = now + INTERVAL;
+        if let Some(jobs) = seen.jobs.as_ref().filter(|_| !is_closing) {
+            let bursts = self.records.bursts();
+            let bursts: Vec<&Burst> = bursts.iter().collect();
+            let cluster = standalone_lender(&self.instance, &bursts, &seen.state);
+            let situation = Situation::of(&cluster, jobs, &bursts, &mut self.idle, now);
+            let policies: Vec<PolicyState> = (self.policies.iter())
+                .map(|policy| {
+                    let usage = self.records.usage(&policy.name_any());
+                    let of_policy = bursts.iter().copied();
+                    let of_policy = of_policy.filter(|it| it.spec.policy == policy.name_any());
+                    let used = used_today(usage, of_policy.clone(), now);
+                    PolicyState::of(policy, of_policy, used)
+                })
+                .collect();
+            let Situation { instance, pools, jobs } = &situation;
+            let decision = decide(instance, &policies, pools, jobs, &self.memory, now);
+            self.memory = decision.memory;
+            self.log_answers(&decision.answers);
+            for action in decision.actions {
+                self.act(&cluster, action, now)?;
+                next = now;
+            }
+        }
+        for burst in self.records.bursts() {
+            next = next.min(self.reconcile(burst, seen, now).await?);
+        }
+        Ok(next)
+    }
+
+    /// Has all Bursts drained and given back.
+    fn drain_all(&mut self) -> Result<(), RecordError> {
+        for mut burst in self.records.bursts().into_iter().filter(|burst| !burst.spec.drain) {
+            burst.spec.drain = true;
+            self.records.save(burst)?;
+        }
+        Ok(())
+    }
+
+    fn act(
+        &mut self,
+        cluster: &MiniCluster,
+        action: Action,
+        now: Timestamp,
+    ) -> Result<(), RecordError> {
+        match action {
+            Action::Create { policy, target, nodes, jobs } => {
+                let Some(policy) = self.policies.iter().find(|it| it.name_any() == policy) else {
+                    return Ok(());
+                };
+                let is_free = |name: &str| self.records.get(name).is_none();
+                let mut burst = policy_burst(policy, cluster, &target, nodes, &jobs, is_free);
+                let name = burst.name_any();
+                let text = format!("{}\n{name}\n{}", self.instance.uid, now.as_nanosecond());
+                let digest = Sha256::digest(text.as_bytes());
+                let uid = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
+                burst.metadata.uid = Some(uid.collect());
+                burst.metadata.creation_timestamp = Some(Time(now));
+                tracing::info!(burst = name, nodes, target = target.name, "nodes are requested");
+                self.records.save(burst)
+            }
+            Action::Resize { burst, nodes } => {
+                tracing::info!(burst, nodes, "a Burst is resized");
+                self.change(&burst, |burst| burst.spec.nodes = nodes)
+            }
+            Action::GiveBack { burst, why } => {
+                tracing::info!(burst, ?why, "a Burst is given back");
+                self.change(&burst, |burst| burst.spec.drain = true)
+            }
+            // Its policies were checked: none runs jobs in an instance of their own.
+            Action::RunIsolated { .. } => Ok(()),
+        }
+    }
+
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Burst)) -> Result<(), RecordError> {
+        let Some(mut burst) = self.records.get(name).cloned() else { return Ok(()) };
+        change(&mut burst);
+        self.records.save(burst)
+    }
+
+    /// Logs answers that have changed.
+    fn log_answers(&mut self, answers: &[Answer]) {
+        self.logged.retain(|job, _| answers.iter().any(|answer| answer.job == *job));
+        let selected = answers.iter().filter(|answer| answer.reason.is_selected());
+        for answer in selected.take(MAX_LOGGED) {
+            if self.logged.insert(answer.job, answer.reason) != Some(answer.reason) {
+                let (job, reason) = (JobId::from(answer.job), answer.reason);
+                tracing::info!(%job, %reason, "{}", answer.message);
+            }
+        }
+    }
+
+    /// Makes the next step of a Burst. Returns when to do it again.
+    async fn reconcile(
+        &mut self,
+        burst: Burst,
+        seen: &Seen,
+        now: Timestamp,
+    ) -> Result<Timestamp, RecordError> {
+        let burst = self.with_ranks(burst, seen)?;
+        let bursts = self.records.bursts();
+        let bursts: Vec<&Burst> = bursts.iter().collect();
+        let cluster = standalone_lender(&self.instance, &bursts, &seen.state);
+        let running = seen.jobs.as_ref().map(|jobs| {
+            let ranks = jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default());
+            ranks.collect::<Vec<IdSet>>()
+        });
+        let name = burst.name_any();
+        if let Some(before) = self.decided.get(&name)
+            && now < before.due
+            && before.cluster == cluster
+            && before.running == running
+        {
+            return Ok(before.due);
+        }
+        let pool = Pool { burst: &burst, cluster: Some(&cluster), jobspec: None };
+        let target = match must_ask_target(&burst, now) {
+            true => Some(self.targets.of(&burst).await),
+            false => None,
+        };
+        let view = match &target {
+            Some(Ok(target)) => Some(target.observe(pool).await),
+            Some(Err(failure)) => Some(Err(failure.clone())),
+            None => None,
+        };
+        let observed = BurstObserved {
+            cluster: Some(&cluster),
+            target: view,
+            running: running.clone(),
+            home: HomeTurn::NotAsked,
+            now,
+        };
+        let BurstDecision { status, step, requeue_at } = decide_burst(&burst, &observed);
+        log_events(&burst, &status);
+        let burst = Burst { status: Some(status), ..burst.clone() };
+        self.records.save(burst.clone())?;
+        let mut due = requeue_at.unwrap_or(now + INTERVAL);
+        if let Some(step) = step {
+            due = now + AFTER_STEP;
+            let target = target.and_then(Result::ok);
+            let pool = Pool { burst: &burst, cluster: Some(&cluster), jobspec: None };
+            if let Err(failure) = at_target(target.as_deref(), pool, &step).await {
+                drop(target);
+                let status = after_failure(&burst, &observed, failure);
+                log_events(&burst, &status);
+                self.records.save(Burst { status: Some(status), ..burst })?;
+            } else {
+                drop(target);
+                self.make(burst, step, now)?;
+            }
+        }
+        self.decided.insert(name, Decided { due, cluster, running });
+        Ok(due)
+    }
+
+    /// Leases ranks to a Burst that asks for some.
+    fn with_ranks(&mut self, burst: Burst, seen: &Seen) -> Result<Burst, RecordError> {
+        let bursts = self.records.bursts();
+        let bursts: Vec<&Burst> = bursts.iter().collect();
+        // Without a look at the brokers, ranks may have some.
+        let is_known = !seen.state.online.is_empty();
+        let leased = with_ranks(&burst, &self.instance, &bursts, &seen.state.online);
+        let Some(leased) = leased.filter(|_| is_known) else { return Ok(burst) };
+        self.records.save(leased.clone())?;
+        Ok(leased)
+    }
+
+    /// The part of a step that is made here, after that at the target.
+    fn make(
+        &mut self,
+        mut burst: Burst,
+        step: BurstStep,
+        now: Timestamp,
+    ) -> Result<(), RecordError> {
+        match step {
+            BurstStep::AddFinalizer => {
+                burst.finalizers_mut().push(BURST_FINALIZER.to_owned());
+                self.records.save(burst)
+            }
+            BurstStep::ClaimCluster(claim) => self.records.save(with_claim(&burst, &claim)),
+            BurstStep::DeleteSelf(why) => {
+                let name = burst.name_any();
+                tracing::info!(burst = name, why, "a Burst is given back");
+                if burst.finalizers().is_empty() {
+                    return self.records.remove(&name);
+                }
+                burst.metadata.deletion_timestamp = Some(Time(now));
+                self.records.save(burst)
+            }
+            BurstStep::Finish => {
+                // What was used is recorded before the Burst, which says it, is gone.
+                if let Some(policy) = burst.owning_policy() {
+                    let usage = with_finished(self.records.usage(policy), &burst, now);
+                    let policy = policy.to_owned();
+                    self.records.save_usage(&policy, usage)?;
+                }
+                let name = burst.name_any();
+                self.decided.remove(&name);
+                tracing::info!(burst = name, "nothing is left of a Burst");
+                self.records.remove(&name)
+            }
+            BurstStep::Create
+            | BurstStep::Scale(_)
+            | BurstStep::SaveOutput(_)
+            | BurstStep::DeleteObjects => Ok(()),
+        }
+    }
+}
+
+/// The part of a step that is made at the target.
+async fn at_target(
+    target: Option<&dyn Target>,
+    pool: Pool<'_>,
+    step: &BurstStep,
+) -> Result<(), TargetFailure> {
+    match (step, target) {
+        (BurstStep::Create, Some(target)) => target.create(pool).await,
+        (BurstStep::Scale(nodes), Some(target)) => target.scale(pool, *nodes).await,
+        // What observe does not show, such as a Secret without a Job, is deleted too.
+        (BurstStep::DeleteObjects | BurstStep::Finish, Some(target)) => target.delete(pool).await,
+        _ => Ok(()),
+    }
+}
+
+/// Logs what would be an Event in Kubernetes.
+fn log_events(burst: &Burst, status: &flux_operator_api::BurstStatus) {
+    let name = burst.name_any();
+    for event in burst_events(burst.status.as_ref(), status) {
+        match event.is_normal {
+            true => tracing::info!(burst = name, reason = event.reason, "{}", event.note),
+            false => tracing::warn!(burst = name, reason = event.reason, "{}", event.note),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `flux-operator burst init`: write the configuration of an instance that others can join.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use flux_operator_flux::{Certificate, Metadata, SecretKey};
+use flux_operator_plan::bursting::NewInstance;
+
+use super::{BROKER_TOML, absolute};
+use crate::print;
+
+/// Write the configuration of a Flux instance with spare ranks, for brokers that join later.
+///
+/// The folder gets broker.toml and curve.cert. Who can read curve.cert has full access to the instance.
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Folder to write to. It is created if it is missing.
+    directory: PathBuf,
+
+    /// Address at which brokers elsewhere reach this machine. Default: that of its route to the internet.
+    #[arg(long)]
+    address: Option<String>,
+
+    /// Port of the instance.
+    #[arg(long, default_value_t = 8050, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+
+    /// Number of spare ranks: the largest number of nodes that can join.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ranks: u32,
+
+    /// Cores of this machine that jobs may use. Default: all.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    cores: Option<u32>,
+
+    /// Cores of each node that joins. Default: as many as this machine.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    spare_cores: Option<u32>,
+
+    /// GPUs of each node that joins.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
+    spare_gpus: u32,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let address = match &arguments.address {
+        Some(address) => address.clone(),
+        None => own_address().context(
+            "the address of this machine is not known\nhint: give --address, at which pods elsewhere \
+             reach it",
+        )?,
+    };
+    check_address(&address)?;
+    let cores = arguments.cores.unwrap_or_else(|| flux_operator_agent::count_cores(None).get());
+    fs::create_dir_all(&arguments.directory)
+        .with_context(|| format!("failed to create {:?}", arguments.directory))?;
+    let directory = absolute(&arguments.directory)?;
+    let (config, certificate) = (directory.join(BROKER_TOML), directory.join("curve.cert"));
+    for path in [&config, &certificate] {
+        if path.exists() {
+            bail!("{path:?} exists\nhint: remove it, or choose another folder");
+        }
+    }
+    let instance = NewInstance {
+        host: host_name(),
+        bind: bind_address(&address),
+        address,
+        port: arguments.port,
+        certificate: certificate.display().to_string(),
+        spare_ranks: arguments.ranks,
+        cores,
+        spare_cores: arguments.spare_cores.unwrap_or(cores),
+        spare_gpus: arguments.spare_gpus,
+    };
+    let text = instance.config().context("the host name of this machine is not valid for Flux")?;
+    let text = text.to_toml().context("failed to write the configuration")?;
+    let key = SecretKey::from_os().context("failed to make a key")?;
+    let metadata = Metadata::new("flux-operator burst").context("failed to make a certificate")?;
+    let secret = Certificate::new(key, metadata).to_secret_text();
+    write(&certificate, secret.as_bytes(), 0o600)?;
+    write(&config, text.as_bytes(), 0o644)?;
+    let folder = directory.display();
+    print::output(format!(
+        "{folder}: brokers elsewhere reach this machine at {}, port {}\n\
+         start the instance:  flux start --config-path={folder} -Sbroker.quorum=1\n\
+         then, inside it:     flux-operator burst --config-path {folder} --policy FILE\n",
+        instance.address, instance.port
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses an address at which no other machine reaches this one.
+fn check_address(address: &str) -> Result<()> {
+    let is_local = match address.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback() || address.is_unspecified(),
+        Err(_) => address == "localhost" || address.is_empty() || address.contains([':', '/', '[']),
+    };
+    if is_local {
+        bail!(
+            "pods elsewhere cannot reach this machine at {address:?}\n\
+             hint: give --address a host name or an address of this machine, without a port"
+        );
+    }
+    Ok(())
+}
+
+/// The address of the route to the internet. Nothing is sent: connecting only chooses a route.
+fn own_address() -> Option<String> {
+    let probe = |own: IpAddr, other: &str| {
+        let socket = UdpSocket::bind((own, 0)).ok()?;
+        socket.connect((other, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_string())
+    };
+    // Addresses of documentation, which every default route leads to (RFC 5737, RFC 3849).
+    probe(Ipv4Addr::UNSPECIFIED.into(), "198.51.100.1")
+        .or_else(|| probe(Ipv6Addr::UNSPECIFIED.into(), "2001:db8::1"))
+}
+
+/// Where the instance listens: at the address, if that is one of this machine, else at all.
+fn bind_address(address: &str) -> IpAddr {
+    match address.parse::<IpAddr>() {
+        Ok(address) if TcpListener::bind((address, 0)).is_ok() => address,
+        Ok(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        Ok(IpAddr::V4(_)) | Err(_) => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    written
+        .and_then(|mut file| file.write_all(content))
+        .with_context(|| format!("failed to write {path:?}"))
+}
