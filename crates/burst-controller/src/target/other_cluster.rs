@@ -229,7 +229,7 @@ fn presence(job: Option<&Job>, pods: &[Pod]) -> Presence {
 fn present(job: &Job, wanted: Option<i32>) -> i32 {
     let status = job.status.clone().unwrap_or_default();
     let is_new = status.start_time.is_none();
-    let wanted = wanted.filter(|_| is_new && job_failure(job).is_none());
+    let wanted = wanted.filter(|_| is_new && job_failure(job, &[]).is_none());
     status.active.or(wanted).unwrap_or_default()
 }
 
@@ -252,7 +252,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
                 nodes: nodes.unwrap_or_default(),
                 present: Some(job.as_ref().map_or(0, |job| present(job, nodes))),
                 trouble: pods_trouble(&pods),
-                job_failure: job.as_ref().and_then(job_failure),
+                job_failure: job.as_ref().and_then(|job| job_failure(job, &pods)),
                 run,
                 place,
                 ..TargetView::default()

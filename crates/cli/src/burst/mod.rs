@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     command: Option<Command>,
 
     #[command(flatten)]
-    run: run::Arguments,
+    run: run::RunArguments,
 }
 
 #[derive(clap::Subcommand)]

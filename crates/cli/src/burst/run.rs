@@ -23,7 +23,7 @@ use crate::service::{run_to_end, start_log};
 use crate::{image, input, print};
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(super) struct RunArguments {
     #[command(flatten)]
     config: ConfigArguments,
 
@@ -59,7 +59,7 @@ fn parse_kubeconfig(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
-pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let options = options(arguments)?;
     let uri = options.uri.clone();
     start_log();
@@ -78,15 +78,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
                 tracing::warn!(bursts = left, "nodes are left: the next call continues with them");
                 Ok(())
             }
-            Err(error @ StandaloneRunError::Silent { .. }) => Err(anyhow!(error).context(format!(
-                "no nodes can be requested\nhint: `FLUX_URI={uri} flux uptime` shows whether it runs"
-            ))),
+            Err(error @ StandaloneRunError::Silent { .. }) => Err(with_hint(
+                error,
+                &format!("`FLUX_URI={uri} flux uptime` shows whether it runs"),
+            )),
             Err(error) => Err(error).context("the bursts of this instance stopped"),
         }
     })
 }
 
-fn options(arguments: &Arguments) -> Result<StandaloneOptions> {
+fn options(arguments: &RunArguments) -> Result<StandaloneOptions> {
     let file = arguments.policy.as_deref().context("--policy is required")?;
     let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
     let (policies, template) = policies(file, documents)?;
@@ -103,12 +104,9 @@ fn options(arguments: &Arguments) -> Result<StandaloneOptions> {
     let uid = rustix::process::geteuid().as_raw();
     let lead = BrokerFacts { version, uid, cores: 0 };
     let instance = StandaloneInstance::of(&config, &certificate, lead);
-    let instance = instance.with_context(|| {
-        format!(
-            "brokers elsewhere cannot join an instance with {:?}\n\
-             hint: `flux-operator burst init DIRECTORY` writes a configuration with which they can",
-            arguments.config.file()
-        )
+    let instance = instance.map_err(|error| {
+        let what = format!("brokers elsewhere cannot join with {:?}", arguments.config.file());
+        with_hint(anyhow!(error).context(what), INIT)
     })?;
     Ok(StandaloneOptions {
         instance,
@@ -127,6 +125,15 @@ fn options(arguments: &Arguments) -> Result<StandaloneOptions> {
             report_url: None,
         },
     })
+}
+
+/// How to get a configuration.
+const INIT: &str =
+    "`flux-operator burst init DIRECTORY` writes a configuration that brokers elsewhere can join";
+
+/// An error with all its causes, and what to do.
+fn with_hint(error: impl Into<anyhow::Error>, hint: &str) -> anyhow::Error {
+    anyhow!("{:#}\nhint: {hint}", error.into())
 }
 
 /// The policies of a file, and the MiniCluster that the brokers are like.
@@ -187,21 +194,18 @@ fn check_targets(
 }
 
 fn broker_config(file: &Path) -> Result<BrokerConfig> {
-    let text = std::fs::read_to_string(file).with_context(|| {
-        format!(
-            "failed to read {file:?}\nhint: give --config-path DIRECTORY, as to `flux start`; \
-             `flux-operator burst init DIRECTORY` writes one"
-        )
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let error = anyhow!(error).context(format!("failed to read {file:?}"));
+        with_hint(error, &format!("give --config-path DIRECTORY, as to `flux start`; {INIT}"))
     })?;
     BrokerConfig::parse(&text).with_context(|| format!("{file:?} is not valid"))
 }
 
 fn certificate(config: &BrokerConfig) -> Result<Certificate> {
     let path = config.bootstrap.as_ref().and_then(|bootstrap| bootstrap.curve_cert.as_deref());
-    let path = path.context(
-        "the configuration has no curve_cert in [bootstrap]\nhint: `flux-operator burst init \
-         DIRECTORY` writes one that has",
-    )?;
+    let path = path.ok_or_else(|| {
+        with_hint(anyhow!("the configuration has no curve_cert in [bootstrap]"), INIT)
+    })?;
     let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {path:?}"))?;
     Certificate::parse(&text).with_context(|| format!("{path:?} is not a certificate of Flux"))
 }

@@ -3,6 +3,7 @@
 use flux_operator_api::minicluster::Lease;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
+use flux_operator_wire::{Termination, TerminationReason};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
@@ -132,12 +133,27 @@ pub fn pods_trouble(pods: &[Pod]) -> Option<(Reason, String)> {
     })
 }
 
-/// Why a Job has failed, if it has: Kubernetes starts none of its pods again.
-pub fn job_failure(job: &Job) -> Option<String> {
+/// Why a Job has failed, if it has: Kubernetes starts none of its pods again. What an agent has said of
+/// it, in one of `pods`, is more than Kubernetes knows.
+pub fn job_failure(job: &Job, pods: &[Pod]) -> Option<String> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let failed = conditions.iter().find(|it| it.type_ == "Failed" && it.status == "True")?;
     let why = failed.message.as_deref().or(failed.reason.as_deref()).unwrap_or_default();
-    Some(why.chars().take(MAX_MESSAGE).collect())
+    let said = pods.iter().find_map(last_words).unwrap_or_else(|| why.to_owned());
+    Some(said.chars().take(MAX_MESSAGE).collect())
+}
+
+/// Why the agent of a pod has failed, in its own words.
+fn last_words(pod: &Pod) -> Option<String> {
+    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
+    containers.iter().find_map(|container| {
+        let terminated = container.state.as_ref()?.terminated.as_ref()?;
+        let termination = Termination::parse(terminated.message.as_deref()?)?;
+        let is_failure = termination.exit_code != 0
+            && termination.reason != TerminationReason::Stopped
+            && !termination.message.is_empty();
+        is_failure.then_some(termination.message)
+    })
 }
 
 /// The lease that a Burst has in the instance of its MiniCluster.

@@ -9,4 +9,5 @@ mod isolated;
 mod life;
 mod made_clusters;
 mod rights;
+mod standalone;
 mod steps;

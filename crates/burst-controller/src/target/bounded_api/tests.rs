@@ -132,7 +132,7 @@ async fn a_job_has_what_is_decided_by() {
             "conditions": [{ "type": "Failed", "status": "True", "message": "why" }] } });
     let client = client("200 OK", job.to_string()).await;
     let read = BoundedApi { client: &client, namespace: "there" }.job("b").await.unwrap().unwrap();
-    assert_eq!(job_failure(&read).as_deref(), Some("why"));
+    assert_eq!(job_failure(&read, &[]).as_deref(), Some("why"));
     let status = read.status.as_ref().unwrap();
     assert_eq!((status.active, status.start_time.is_some()), (Some(2), true));
     assert_eq!(read.spec.unwrap().completions, Some(3));

@@ -116,7 +116,7 @@ pub fn gke_job(mut job: Job) -> Job {
 
 /// Why a Job of a program has failed, if it has. Only those of [`gke_job`] end because of an exit code.
 pub(super) fn program_failure(job: &Job) -> Option<String> {
-    let why = job_failure(job)?;
+    let why = job_failure(job, &[])?;
     Some(match explained(&why) {
         Some(text) => text.to_owned(),
         None => why,

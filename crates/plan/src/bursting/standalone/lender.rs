@@ -99,6 +99,8 @@ pub fn standalone_lender(
 ) -> MiniCluster {
     let claims: Vec<(&Burst, Invitation)> =
         bursts.iter().filter_map(|burst| Some((*burst, claimed(burst)?))).collect();
+    // Brokers of a target without real ones need no invitation.
+    let claimants = || bursts.iter().filter(|burst| burst.annotations().contains_key(CLAIM));
     let bursting = Bursting {
         // Brokers elsewhere can reach it.
         expose: Some(Expose::default()),
@@ -114,10 +116,10 @@ pub fn standalone_lender(
     let mut cluster = MiniCluster::new(&instance.name, spec);
     cluster.metadata.namespace = Some(instance.name.clone());
     cluster.metadata.uid = Some(instance.uid.clone());
-    if !claims.is_empty() {
+    if claimants().next().is_some() {
         cluster.metadata.finalizers = Some(vec![BURST_FINALIZER.to_owned()]);
     }
-    let managers = claims.iter().map(|(burst, _)| ManagedFieldsEntry {
+    let managers = claimants().map(|burst| ManagedFieldsEntry {
         manager: Some(field_manager(burst)),
         ..ManagedFieldsEntry::default()
     });
