@@ -266,7 +266,7 @@ impl fmt::Display for Why<'_> {
             Why::NoIsolatedTarget { policy } => write!(
                 f,
                 "it would run in an instance of its own, but BurstPolicy {policy:?} has no target in \
-                 another Kubernetes cluster: add one with kubeconfig, clusterAPI or command"
+                 another Kubernetes cluster: add one with kubeconfig, clusterAPI, command or gke"
             ),
             Why::NotPortable { burst, message } => write!(
                 f,

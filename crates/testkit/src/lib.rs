@@ -56,6 +56,37 @@ pub fn smallest_of(kind: &str, name: &str) -> Value {
     object
 }
 
+/// A target of a Burst of every kind, of four nodes.
+pub fn targets_of_every_kind() -> Vec<Value> {
+    let command =
+        json!({ "image": "maker", "serviceAccount": "maker", "up": ["up"], "down": ["down"] });
+    let gke = json!({ "project": "science", "location": "us-central1-a",
+        "machineType": "c3-standard-8", "serviceAccount": "maker" });
+    let kinds = json!([
+        { "cluster": {} },
+        { "kubeconfig": { "secret": "away" } },
+        { "clusterAPI": { "template": { "configMap": "cluster" } } },
+        { "command": command },
+        { "gke": gke },
+        { "mock": {} },
+    ]);
+    let kinds = kinds.as_array().expect("it is written above").iter();
+    let target = |kind: &Value| {
+        let mut target = json!({ "name": "t", "maxNodes": 4 });
+        merge(&mut target, kind);
+        target
+    };
+    kinds.map(target).collect()
+}
+
+/// A Burst that runs a job in an instance of its own at a target.
+pub fn isolated_burst(target: Value) -> Value {
+    let mut burst = smallest_of("Burst", "isolated");
+    burst["spec"]["target"] = target;
+    burst["spec"]["isolatedJob"] = "f1".into();
+    burst
+}
+
 /// Changes `target` by a JSON merge patch (RFC 7386): maps are merged, null removes a field, and
 /// everything else replaces it.
 pub fn merge(target: &mut Value, patch: &Value) {

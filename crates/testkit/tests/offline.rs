@@ -1,8 +1,9 @@
 //! The offline check of all available manifests, without a cluster.
 
+use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::{crd, manifest, validate};
 use flux_operator_testkit::bad::{self, InvalidManifest};
-use flux_operator_testkit::corpus;
+use flux_operator_testkit::{corpus, isolated_burst, targets_of_every_kind};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use serde_json::Value;
 
@@ -16,6 +17,18 @@ fn invalid_manifests_are_refused_with_their_field() {
         let problems = problems.join("\n");
         assert!(problems.contains(&field), "{name}: {problems:?}");
         assert!(problems.contains(message.as_deref().unwrap_or_default()), "{name}: {problems:?}");
+    }
+}
+
+/// The rule of the CRD and the code that decides agree for every kind of target.
+#[test]
+fn a_job_runs_in_an_instance_of_its_own_at_every_target_elsewhere() {
+    let targets = targets_of_every_kind();
+    assert_eq!(targets.len(), 6);
+    for target in targets {
+        let decoded: BurstTarget = serde_json::from_value(target.clone()).unwrap();
+        let problems = validate::check_schema_and_rules(&isolated_burst(target.clone()));
+        assert_eq!(problems.is_empty(), decoded.is_elsewhere(), "{target}: {problems:?}");
     }
 }
 

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::{MiniCluster, crd, validate};
 use flux_operator_testkit::bad::{self, InvalidManifest};
 use flux_operator_testkit::cluster::{client, in_namespace, install_crds, refusal};
 use flux_operator_testkit::limits::{self, LimitViolation};
-use flux_operator_testkit::{merge, smallest_minicluster};
+use flux_operator_testkit::{isolated_burst, merge, smallest_minicluster, targets_of_every_kind};
 use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -158,6 +159,18 @@ async fn server_and_offline_check_enforce_every_limit_of_the_schema() -> Result<
     let verdicts: Vec<Option<String>> = verdicts.into_iter().collect::<Result<_>>()?;
     let wrong: Vec<String> = verdicts.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_runs_in_an_instance_of_its_own_at_every_target_elsewhere() -> Result<()> {
+    let client = client().await?;
+    install_crds(&client).await?;
+    for target in targets_of_every_kind() {
+        let decoded: BurstTarget = serde_json::from_value(target.clone())?;
+        let server = refusal(&client, &isolated_burst(target.clone())).await?;
+        assert_eq!(server.is_none(), decoded.is_elsewhere(), "{target}: {server:?}");
+    }
     Ok(())
 }
 

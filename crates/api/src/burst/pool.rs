@@ -67,8 +67,8 @@ use crate::unset::is_unset;
         .message("lifetimeSeconds and graceSeconds of a burst cannot be changed: its lease ends with them"),
     validation = Rule::new("has(self.isolatedJob) == has(oldSelf.isolatedJob) && (!has(self.isolatedJob) || self.isolatedJob == oldSelf.isolatedJob)")
         .message("isolatedJob of a burst cannot be changed: delete it, and create another"),
-    validation = Rule::new("!has(self.isolatedJob) || self.isolatedJob == '' || ((has(self.target.kubeconfig) || has(self.target.clusterAPI) || has(self.target.command)) && !has(self.target.scaling))")
-        .message("a job runs in an instance of its own only in another Kubernetes cluster: use a target with kubeconfig, clusterAPI or command, without scaling")
+    validation = Rule::new("!has(self.isolatedJob) || self.isolatedJob == '' || ((has(self.target.kubeconfig) || has(self.target.clusterAPI) || has(self.target.command) || has(self.target.gke)) && !has(self.target.scaling))")
+        .message("a job runs in an instance of its own only in another Kubernetes cluster: use a target with kubeconfig, clusterAPI, command or gke, without scaling")
         .field_path(".isolatedJob"),
     validation = Rule::new("has(self.target.scaling) ? self.nodes >= self.target.scaling.minNodes && self.nodes <= self.target.scaling.maxNodes : self.nodes <= self.target.maxNodes")
         .message("nodes must be within target.scaling, or at most target.maxNodes")

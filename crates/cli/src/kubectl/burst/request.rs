@@ -144,7 +144,7 @@ impl RequestRefusal {
             RequestRefusal::Terminating { .. } => "choose another MiniCluster".to_owned(),
             RequestRefusal::NotElsewhere { .. } => {
                 "jobs run in an instance of their own only at targets \
-                 with kubeconfig, clusterAPI or command: choose one with --target"
+                 with kubeconfig, clusterAPI, command or gke: choose one with --target"
                     .to_owned()
             }
             RequestRefusal::NotExposed { cluster, .. } => format!(
