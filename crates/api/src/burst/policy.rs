@@ -65,7 +65,7 @@ use crate::unset::is_unset;
 )]
 pub struct BurstPolicySpec {
     /// The MiniClusters of its namespace that it serves, by their labels. `{}`: all. Those that are
-    /// created after it get spare ranks for its nodes.
+    /// created after it get spare ranks for its nodes, unless isolated is true.
     #[schemars(schema_with = "embedded::<LabelSelector>")]
     pub selector: LabelSelector,
 
@@ -87,7 +87,8 @@ pub struct BurstPolicySpec {
 
     /// Which of the jobs that it serves run in an instance of their own at a target in another Kubernetes
     /// cluster, instead of getting nodes of the MiniCluster's. Unset: those that need more nodes than
-    /// the MiniCluster's rank table has. true: all that cannot start at home. false: none.
+    /// the MiniCluster's rank table has. true: all that cannot start at home; its nodes need no ranks,
+    /// so that MiniClusters get no spare ranks for them. false: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
 
@@ -176,7 +177,7 @@ pub struct BurstWhen {
 #[serde(rename_all = "camelCase")]
 pub struct BurstLimits {
     /// Nodes at the same time, of all its bursts together. A MiniCluster that is created after the
-    /// policy gets as many spare ranks.
+    /// policy gets as many spare ranks, unless isolated is true.
     #[schemars(range(min = 1, max = 1024))]
     pub nodes: i32,
 

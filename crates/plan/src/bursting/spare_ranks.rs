@@ -16,14 +16,16 @@ use crate::valid::Valid;
 const MAX_BURST_RANKS: i32 = 1024;
 
 /// How many spare ranks `policies` give a MiniCluster: the nodes that those of its namespace that
-/// select it may have, together. A policy whose selector is not valid selects nothing.
+/// select it may have, together. A policy whose selector is not valid selects nothing. One that runs all
+/// jobs in instances of their own leases no ranks: with ranks for its nodes, jobs that need as many
+/// would not be beyond the table.
 pub fn burst_ranks<'a>(
     minicluster: &MiniCluster,
     policies: impl IntoIterator<Item = &'a BurstPolicy>,
 ) -> i32 {
     let nodes = policies
         .into_iter()
-        .filter(|policy| selects(policy, minicluster))
+        .filter(|policy| policy.spec.isolated != Some(true) && selects(policy, minicluster))
         .map(|policy| policy.spec.limits.nodes.max(0));
     nodes.fold(0, i32::saturating_add).min(MAX_BURST_RANKS)
 }
@@ -76,6 +78,7 @@ mod tests {
         };
         let elsewhere = json!({ "metadata": { "namespace": "other" } });
         let deleted = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+        let isolated = |isolated: bool| json!({ "spec": { "isolated": isolated } });
         let all = selector(json!({ "matchLabels": null }));
         for (patches, expected) in [
             (vec![], 0),
@@ -84,6 +87,8 @@ mod tests {
             (vec![team("b"), expression("In"), expression("NotIn")], 10),
             (vec![expression("Equal")], 0),
             (vec![elsewhere, deleted], 0),
+            (vec![isolated(true)], 0),
+            (vec![isolated(true), isolated(false)], 10),
         ] {
             let policies: Vec<_> = patches.iter().map(|patch| policy(10, patch)).collect();
             assert_eq!(burst_ranks(&minicluster, &policies), expected, "{patches:?}");
