@@ -5,13 +5,10 @@ use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster};
 use flux_operator_flux::JobId;
 use kube::{Resource, ResourceExt};
 
-use super::names::policy_burst_name;
+use super::names::PolicyBurst;
 
 /// How many jobs a Burst lists: those at the front of the queue say whether it was of use.
 const MAX_JOBS: usize = 50;
-
-/// From where on the numbers in names are those of jobs: other Bursts are counted from 0.
-const ISOLATED_NUMBERS: usize = 1 << 40;
 
 /// The Burst that a policy creates for a MiniCluster. The first name that is free is used.
 pub fn policy_burst(
@@ -22,10 +19,9 @@ pub fn policy_burst(
     jobs: &[u64],
     is_free: impl Fn(&str) -> bool,
 ) -> Burst {
-    let uids = (policy.uid().unwrap_or_default(), cluster.uid().unwrap_or_default());
-    let name =
-        |number| policy_burst_name(&uids.0, &uids.1, &cluster.name_any(), &target.name, number);
-    let name = (0..).map(name).find(|name| is_free(name)).unwrap_or_default();
+    let (uids, cluster_name) = (uids(policy, cluster), cluster.name_any());
+    let names = names(&uids, &cluster_name, target);
+    let name = (0..).map(|it| names.numbered(it)).find(|name| is_free(name)).unwrap_or_default();
     let spec = BurstSpec {
         idle_seconds: Some(policy.spec.give_back.idle_seconds()),
         jobs: jobs.iter().take(MAX_JOBS).map(|id| JobId::from(*id).to_string()).collect(),
@@ -43,9 +39,8 @@ pub fn isolated_policy_burst(
     nodes: i32,
     job: u64,
 ) -> Burst {
-    let uids = (policy.uid().unwrap_or_default(), cluster.uid().unwrap_or_default());
-    let number = usize::try_from(job).unwrap_or(usize::MAX).saturating_add(ISOLATED_NUMBERS);
-    let name = policy_burst_name(&uids.0, &uids.1, &cluster.name_any(), &target.name, number);
+    let (uids, cluster_name) = (uids(policy, cluster), cluster.name_any());
+    let name = names(&uids, &cluster_name, target).of_job(job);
     let id = JobId::from(job);
     let spec = BurstSpec {
         isolated_job: id.to_f58_plain(),
@@ -53,6 +48,19 @@ pub fn isolated_policy_burst(
         ..spec_of(policy, cluster, target, nodes)
     };
     owned(policy, &name, spec)
+}
+
+/// The uids of a policy and a MiniCluster.
+fn uids(policy: &BurstPolicy, cluster: &MiniCluster) -> (String, String) {
+    (policy.uid().unwrap_or_default(), cluster.uid().unwrap_or_default())
+}
+
+fn names<'a>(
+    (policy_uid, cluster_uid): &'a (String, String),
+    cluster: &'a str,
+    target: &'a BurstTarget,
+) -> PolicyBurst<'a> {
+    PolicyBurst { policy_uid, cluster_uid, cluster, target: &target.name }
 }
 
 /// What all Bursts of a policy have.
@@ -108,5 +116,8 @@ mod tests {
         let taken = first.name_any();
         let second = policy_burst(&policy, &cluster, target, 3, &jobs, |name| name != taken);
         assert_ne!(second.name_any(), taken);
+        let run = isolated_policy_burst(&policy, &cluster, target, 3, 1);
+        assert_eq!(run.spec.isolated_job, JobId::from(1).to_f58_plain());
+        assert_eq!(run.name_any().len(), "fs-t-".len() + 12, "{}", run.name_any());
     }
 }
