@@ -2,6 +2,7 @@
 //! was one burst.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, ensure};
@@ -20,7 +21,7 @@ use super::steps::{
 };
 
 /// Starts controllers, each of which is killed after its first write that the API server accepts.
-pub async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>) -> Result<()> {
+pub async fn crash_after_every_write(home: &TestNamespace, count: &AtomicUsize) -> Result<()> {
     let (config, token) = home.burst_account().await?;
     loop {
         let proxy = Proxy::start(Client::try_from(config.clone())?).await?;
@@ -28,7 +29,7 @@ pub async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>)
         let controller = home.start_burst_controller_with(proxy.client()?, token.clone()).await?;
         proxy.wait_until_cut().await;
         drop(controller);
-        *count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -36,7 +37,7 @@ pub async fn crash_after_every_write(home: &TestNamespace, count: &Mutex<usize>)
 pub async fn crash_after_every_write_at_target(
     home: &TestNamespace,
     away: &TestNamespace,
-    count: &Mutex<usize>,
+    count: &AtomicUsize,
 ) -> Result<()> {
     let target = connect_to_target(&away.target_kubeconfig().await?.to_string()).await?.client;
     let proxy = Proxy::start(target).await?;
@@ -46,7 +47,7 @@ pub async fn crash_after_every_write_at_target(
         let controller = home.start_burst_controller().await?;
         proxy.wait_until_cut().await;
         drop(controller);
-        *count.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) += 1;
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -90,9 +91,9 @@ async fn b22_a_controller_that_is_killed_after_every_write_reaches_the_same_end(
     with_target(async |home, away| {
         home.create_policy("burst", json!({ "targets": [other_cluster()] })).await?;
         start_primary(home, "primary").await?;
-        let count = Mutex::new(0);
+        let count = AtomicUsize::new(0);
         live_through(home, away, crash_after_every_write(home, &count)).await?;
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = count.into_inner();
         ensure!(count >= 10, "only {count} controllers were killed");
         Ok(())
     })
@@ -106,10 +107,10 @@ async fn b22_a_controller_that_is_killed_after_every_write_at_the_target_reaches
     with_target(async |home, away| {
         home.create_policy("burst", json!({ "targets": [other_cluster()] })).await?;
         start_primary(home, "primary").await?;
-        let count = Mutex::new(0);
+        let count = AtomicUsize::new(0);
         let crashes = crash_after_every_write_at_target(home, away, &count);
         live_through(home, away, crashes).await?;
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = count.into_inner();
         ensure!(count >= 6, "only {count} controllers were killed");
         Ok(())
     })

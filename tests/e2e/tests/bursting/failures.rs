@@ -1,6 +1,6 @@
 //! What may go wrong at a target, and the condition that says so.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{Burst, BurstPolicy};
 use flux_operator_plan::bursting::{BURST_LABEL, object_name, remote_secret_name};
@@ -76,8 +76,8 @@ async fn b27_credentials_and_reachability_are_conditions() -> Result<()> {
     .await
 }
 
-/// No nodes at the target: the condition says so. The policy is edited meanwhile, which does not change
-/// the Burst, and then deleted, which gives it back.
+/// No nodes at the target: the condition says so. The policy is edited meanwhile, so that it would not
+/// create such a Burst any more, which does not change this one, and then deleted, which gives it back.
 #[tokio::test]
 async fn a_target_without_nodes_and_a_policy_that_is_deleted() -> Result<()> {
     with_operator(async |home| {
@@ -86,12 +86,17 @@ async fn a_target_without_nodes_and_a_policy_that_is_deleted() -> Result<()> {
         home.create_policy("burst", json!({ "targets": [target] })).await?;
         let _controller = home.start_burst_controller().await?;
         start_primary(home, "primary").await?;
-        submit(home, "primary", "-N3 --setattr=burstable hostname").await?;
+        submit(home, "primary", "-N4 --setattr=burstable hostname").await?;
         let name = wait_for_burst(home).await?.name_any();
         wait_for_condition(home, &name, "Joined", "False", "OutOfCapacity").await?;
         home.edit::<BurstPolicy>("burst", json!({ "spec": { "limits": { "nodes": 1 } } })).await?;
+        let edited = home.api::<BurstPolicy>().get("burst").await?.metadata.generation;
+        let is_applied = |it: &BurstPolicy| {
+            it.status.as_ref().and_then(|status| status.observed_generation) >= edited
+        };
+        home.wait_for_object("burst", is_applied).await.context("the policy is never applied")?;
         let burst = home.api::<Burst>().get(&name).await?;
-        ensure!(burst.spec.nodes == 1 && burst.metadata.deletion_timestamp.is_none());
+        ensure!(burst.spec.nodes == 2 && burst.metadata.deletion_timestamp.is_none());
         home.api::<BurstPolicy>().delete("burst", &DeleteParams::default()).await?;
         wait_for_no_bursts(home).await?;
         wait_until_nothing_is_left(home).await?;

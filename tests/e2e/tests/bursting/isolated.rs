@@ -1,27 +1,34 @@
 //! Jobs that run in an instance of their own at a target, and come back with output and exit code.
 
-use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, Result, ensure};
+use flux_operator_api::Burst;
 use flux_operator_api::burst::{BurstRun, RunState};
-use flux_operator_api::{Burst, MiniCluster};
+use flux_operator_api::condition::ConditionType;
 use flux_operator_plan::bursting::BURST_LABEL;
+use flux_operator_testkit::cluster::first_match;
 use flux_operator_tests_e2e::TestNamespace;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
 use super::crashes::{crash_after_every_write, crash_after_every_write_at_target};
 use super::steps::{
-    FLUX, expect_released, has_condition, other_cluster, start_primary, submit, wait_for_burst,
-    wait_for_condition, wait_until_nothing_is_left, with_target,
+    FLUX, expect_no_secrets, expect_released, has_condition, other_cluster, start_primary, submit,
+    wait_for_burst, wait_for_condition, wait_until_nothing_is_left, with_target,
 };
 
-/// What the job prints, besides Flux's own line about its exit code. The argument has what shells change.
-const SCRIPT: &str = r#"printf "%s|%s|%s\n" "$1" "$TOKEN" "$PWD"; exit 7"#;
+/// What the job prints, besides Flux's own line about its exit code. Before that, its environment is looked
+/// for in objects and logs. The argument has what shells change.
+const SCRIPT: &str = r#"sleep 10; printf "%s|%s|%s\n" "$1" "$TOKEN" "$PWD"; exit 7"#;
 const ARGUMENT: &str = r#"a 'b' "c" $HOME `id` {{x}} é"#;
+
+/// A secret in the environment of the job.
+const TOKEN: &str = "hunter2";
 
 /// A target with enough nodes for a job that the MiniCluster's rank table does not have.
 fn large_target() -> Value {
@@ -30,17 +37,23 @@ fn large_target() -> Value {
     target
 }
 
+/// A policy that runs all jobs elsewhere, and then a MiniCluster, which has no ranks for its nodes.
 async fn start(home: &mut TestNamespace) -> Result<()> {
-    let policy = json!({ "targets": [large_target()], "limits": { "nodes": 9 },
-        "selector": { "matchLabels": { "no": "spare-ranks" } } });
+    let policy = json!({ "isolated": true, "targets": [large_target()], "limits": { "nodes": 9 } });
     home.create_policy("isolated", policy).await?;
-    start_primary(home, "primary").await?;
-    // The policy serves it now: it has no ranks for its nodes.
-    home.edit::<MiniCluster>(
-        "primary",
-        json!({ "metadata": { "labels": { "no": "spare-ranks" } } }),
-    )
-    .await
+    start_primary(home, "primary").await
+}
+
+/// The same with a policy that runs only jobs beyond the rank table elsewhere. The MiniCluster has fewer
+/// ranks than the policy has nodes.
+async fn start_with_small_table(home: &mut TestNamespace) -> Result<()> {
+    let policy = json!({ "targets": [large_target()], "limits": { "nodes": 9 } });
+    home.create_policy("large", policy).await?;
+    let spec = json!({ "size": 2, "interactive": true, 
+        "flux": { "bursting": { "spareRanks": 2, "expose": { "type": "NodePort" } } } });
+    home.create("primary", spec).await?;
+    home.wait_for_status("primary", ConditionType::Ready, "True").await?;
+    Ok(())
 }
 
 /// Submits a job of nine nodes with a task on each, which prints a line.
@@ -48,7 +61,7 @@ async fn submit_large(home: &TestNamespace) -> Result<String> {
     let quote = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
     // `flux proxy` has a second shell read the words.
     let [token, script, argument] =
-        ["TOKEN=hunter2 $x", SCRIPT, ARGUMENT].map(|word| quote(&quote(word)));
+        [&format!("TOKEN={TOKEN} $x"), SCRIPT, ARGUMENT].map(|word| quote(&quote(word)));
     let words = format!(
         "-N9 -n9 --urgency=hold --setattr=burstable --env={token} --cwd=/tmp \
          -- sh -c {script} sh {argument}"
@@ -68,12 +81,13 @@ async fn wait_until_over(home: &TestNamespace, name: &str) -> Result<(Burst, Bur
 async fn expect_result(home: &TestNamespace, away: &TestNamespace, job: &str) -> Result<()> {
     let burst = wait_for_burst(home).await?;
     let name = burst.name_any();
+    expect_environment_in_secret_alone(home, away).await?;
     let (burst, run) = wait_until_over(home, &name).await?;
     ensure!((run.state, run.exit_code) == (RunState::Failed, Some(7)), "{run:?}");
     ensure!(has_condition(&burst, "Finished", "True", "CommandFailed"), "{burst:?}");
     let map = home.api::<ConfigMap>().get(&run.output).await?;
     let output = map.data.unwrap_or_default().remove("output").unwrap_or_default();
-    let expected = format!("{ARGUMENT}|hunter2 $x|/tmp");
+    let expected = format!("{ARGUMENT}|{TOKEN} $x|/tmp");
     let printed = output.lines().filter(|line| *line == expected).count();
     ensure!(printed == 9, "nine tasks have printed:\n{output}");
     let events = home.exec("primary", 0, &format!("{FLUX} job eventlog {job}")).await?;
@@ -84,13 +98,30 @@ async fn expect_result(home: &TestNamespace, away: &TestNamespace, job: &str) ->
     expect_released(home, "primary").await?;
     let all = home.api::<Burst>().list(&ListParams::default()).await?;
     ensure!(all.items.len() == 1, "there is not one record: {all:?}");
-    ensure!(
-        !serde_json::to_string(&all.items)?.contains("hunter2"),
-        "the status has the environment"
-    );
+    ensure!(!serde_json::to_string(&all.items)?.contains(TOKEN), "the status has the environment");
     let events = home.api::<Event>().list(&ListParams::default()).await?;
-    ensure!(!serde_json::to_string(&events.items)?.contains("hunter2"), "an Event has it");
+    ensure!(!serde_json::to_string(&events.items)?.contains(TOKEN), "an Event has it");
     Ok(())
+}
+
+/// Fails unless the environment of the job that is started at the target is in a Secret there, and in
+/// nothing else.
+async fn expect_environment_in_secret_alone(
+    home: &TestNamespace,
+    away: &TestNamespace,
+) -> Result<()> {
+    let of_burst = watcher::Config::default().labels(BURST_LABEL);
+    let pods = watcher(away.api::<Pod>(), of_burst).applied_objects();
+    let is_running = |pod: &Pod| {
+        pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+    };
+    let started = first_match(pods, |pod| is_running(&pod).then_some(()));
+    started.await.context("no pod is started at the target")?;
+    let secrets = away.api::<Secret>().list(&ListParams::default().labels(BURST_LABEL)).await?;
+    let values = secrets.items.into_iter().flat_map(|it| it.data.unwrap_or_default().into_values());
+    let has_it = values.into_iter().any(|it| String::from_utf8_lossy(&it.0).contains(TOKEN));
+    ensure!(has_it, "no Secret at the target has the environment");
+    expect_no_secrets(home, away, &[TOKEN.to_owned()]).await
 }
 
 #[tokio::test]
@@ -112,7 +143,7 @@ async fn b23_b29_a_job_beyond_the_rank_table_runs_elsewhere_exactly_as_it_was_su
 async fn a_controller_that_is_killed_after_every_write_runs_a_job_once() -> Result<()> {
     with_target(async |home, away| {
         start(home).await?;
-        let count = Mutex::new(0);
+        let count = AtomicUsize::new(0);
         let life = async {
             let job = submit_large(home).await?;
             expect_result(home, away, &job).await
@@ -121,7 +152,7 @@ async fn a_controller_that_is_killed_after_every_write_runs_a_job_once() -> Resu
             ended = crash_after_every_write(home, &count) => ended?,
             ended = life => ended?,
         }
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = count.into_inner();
         ensure!(count >= 10, "only {count} controllers were killed");
         Ok(())
     })
@@ -134,7 +165,7 @@ async fn a_controller_that_is_killed_after_every_write_at_the_target_runs_a_job_
 {
     with_target(async |home, away| {
         start(home).await?;
-        let count = Mutex::new(0);
+        let count = AtomicUsize::new(0);
         let life = async {
             let job = submit_large(home).await?;
             expect_result(home, away, &job).await
@@ -143,7 +174,7 @@ async fn a_controller_that_is_killed_after_every_write_at_the_target_runs_a_job_
             ended = crash_after_every_write_at_target(home, away, &count) => ended?,
             ended = life => ended?,
         }
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = count.into_inner();
         ensure!(count >= 8, "only {count} controllers were killed");
         Ok(())
     })
@@ -153,7 +184,7 @@ async fn a_controller_that_is_killed_after_every_write_at_the_target_runs_a_job_
 #[tokio::test]
 async fn a_run_whose_target_loses_it_has_failed_and_is_not_started_again() -> Result<()> {
     with_target(async |home, away| {
-        start(home).await?;
+        start_with_small_table(home).await?;
         let _controller = home.start_burst_controller().await?;
         let words = "-N9 --urgency=hold --setattr=burstable --cwd=/tmp sleep inf";
         let job = submit(home, "primary", words).await?;
@@ -178,7 +209,7 @@ async fn a_run_whose_target_loses_it_has_failed_and_is_not_started_again() -> Re
 #[tokio::test]
 async fn a_job_that_is_bound_to_its_instance_waits_with_the_reason() -> Result<()> {
     with_target(async |home, away| {
-        start(home).await?;
+        start_with_small_table(home).await?;
         let _controller = home.start_burst_controller().await?;
         let words = "-N9 --urgency=hold --setattr=burstable --setattr=dw=x --cwd=/tmp true";
         let job = submit(home, "primary", words).await?;

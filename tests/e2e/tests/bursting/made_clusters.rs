@@ -1,7 +1,7 @@
 //! Clusters that are made for a Burst and deleted with it, by a program; and who may have any made. The
 //! second testbed plays the cluster that is made.
 
-use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_install::BurstClusters;
@@ -71,11 +71,11 @@ async fn b26_a_program_makes_a_cluster_and_deletes_it() -> Result<()> {
         let target = command_target(home, UP, DOWN).await?;
         home.create_policy("burst", json!({ "targets": [target] })).await?;
         start_primary(home, "primary").await?;
-        let count = Mutex::new(0);
+        let count = AtomicUsize::new(0);
         live_through(home, away, crash_after_every_write(home, &count)).await?;
         wait_until_nothing_is_left(home).await?;
         ensure!(made(home).await?.is_empty(), "the program has deleted nothing");
-        let count = count.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let count = count.into_inner();
         ensure!(count >= 12, "only {count} controllers were killed");
         Ok(())
     })

@@ -3,23 +3,20 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy};
 use flux_operator_install::BURST_CONTROLLER;
 use flux_operator_testbed::Testbed;
 use flux_operator_tests_e2e::TestNamespace;
 use flux_operator_tests_e2e::bursting::TARGET_ACCOUNT_NAME;
-use flux_operator_tests_e2e::objects::NamespacedKind;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, LogParams};
-use serde::{Deserialize, Serialize};
+use kube::api::{DeleteParams, ListParams};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::steps::{
-    FLUX, other_cluster, output, start_primary, submit, wait_for_burst, wait_for_condition,
-    wait_for_no_bursts, wait_until_nothing_is_left, with_target,
+    FLUX, expect_no_secrets, other_cluster, output, start_primary, submit, wait_for_burst,
+    wait_for_condition, wait_for_no_bursts, wait_until_nothing_is_left, with_target,
 };
 
 /// Rights that are needed although the controller makes no such request: the API server asks for the first
@@ -157,36 +154,4 @@ fn token_of(kubeconfig: &str) -> Result<String> {
     let value: serde_json::Value = serde_json::from_str(kubeconfig)?;
     let token = value["users"][0]["user"]["token"].as_str();
     Ok(token.context("the kubeconfig has no token")?.to_owned())
-}
-
-/// Fails if a secret is in an object that is no Secret, or in the log of a broker.
-async fn expect_no_secrets(
-    home: &TestNamespace,
-    away: &TestNamespace,
-    secrets: &[String],
-) -> Result<()> {
-    let mut texts = Vec::new();
-    for namespace in [home, away] {
-        texts.push(all::<Event>(namespace).await?);
-        texts.push(all::<ConfigMap>(namespace).await?);
-        texts.push(all::<Job>(namespace).await?);
-        texts.push(all::<Pod>(namespace).await?);
-        for pod in namespace.pod_api().list(&ListParams::default()).await? {
-            // One that has just been created has no log.
-            let log = namespace.pod_api().logs(&pod.name_any(), &LogParams::default()).await;
-            texts.push(log.unwrap_or_default());
-        }
-    }
-    texts.push(all::<Burst>(home).await?);
-    texts.push(all::<BurstPolicy>(home).await?);
-    texts.push(all::<MiniCluster>(home).await?);
-    let found = texts.iter().find(|text| secrets.iter().any(|secret| text.contains(secret)));
-    ensure!(found.is_none(), "a token is in {found:?}");
-    Ok(())
-}
-
-async fn all<K: NamespacedKind + Serialize>(namespace: &TestNamespace) -> Result<String> {
-    let listed = namespace.api::<K>().list(&ListParams::default()).await?;
-    ensure!(!listed.items.is_empty(), "there is no {}", K::kind(&()));
-    Ok(serde_json::to_string(&listed.items)?)
 }

@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use flux_operator_api::condition::ConditionType;
-use flux_operator_api::{Burst, BurstStatus, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, BurstStatus, MiniCluster};
 use flux_operator_plan::bursting::BURST_LABEL;
 use flux_operator_testkit::cluster::{first_match, with_timeout};
 use flux_operator_tests_e2e::TestNamespace;
+use flux_operator_tests_e2e::objects::NamespacedKind;
 use flux_operator_tests_e2e::second_cluster::with_two_clusters;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, Service};
+use kube::api::{DeleteParams, ListParams, LogParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// Runs `flux` in the instance of a pod.
@@ -155,4 +157,36 @@ pub async fn expect_released(home: &TestNamespace, name: &str) -> Result<()> {
     ensure!(invitations == 0, "{name} still has {invitations} invitations");
     ensure!(cluster.finalizers().is_empty(), "{name} still has {:?}", cluster.finalizers());
     Ok(())
+}
+
+/// Fails if a secret is in an object other than a Secret, or in the log of a pod.
+pub async fn expect_no_secrets(
+    home: &TestNamespace,
+    away: &TestNamespace,
+    secrets: &[String],
+) -> Result<()> {
+    let mut texts = Vec::new();
+    for namespace in [home, away] {
+        texts.push(all::<Event>(namespace).await?);
+        texts.push(all::<ConfigMap>(namespace).await?);
+        texts.push(all::<Job>(namespace).await?);
+        texts.push(all::<Pod>(namespace).await?);
+        for pod in namespace.pod_api().list(&ListParams::default()).await? {
+            // One that has just been created has no log.
+            let log = namespace.pod_api().logs(&pod.name_any(), &LogParams::default()).await;
+            texts.push(log.unwrap_or_default());
+        }
+    }
+    texts.push(all::<Burst>(home).await?);
+    texts.push(all::<BurstPolicy>(home).await?);
+    texts.push(all::<MiniCluster>(home).await?);
+    let found = texts.iter().find(|text| secrets.iter().any(|secret| text.contains(secret)));
+    ensure!(found.is_none(), "a secret is in {found:?}");
+    Ok(())
+}
+
+async fn all<K: NamespacedKind + Serialize>(namespace: &TestNamespace) -> Result<String> {
+    let listed = namespace.api::<K>().list(&ListParams::default()).await?;
+    ensure!(!listed.items.is_empty(), "there is no {}", K::kind(&()));
+    Ok(serde_json::to_string(&listed.items)?)
 }
