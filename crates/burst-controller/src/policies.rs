@@ -12,9 +12,9 @@ use flux_operator_burst::{
 use flux_operator_flux::JobId;
 use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst, used_today};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -223,11 +223,10 @@ impl Policies {
     ) {
         let namespace = cluster.namespace().unwrap_or_default();
         let bursts = context.home.api::<Burst>(&namespace);
+        let named = |name: &String| serving.iter().find(|it| it.name_any() == *name);
         let result = match action {
             Action::Create { policy, target, nodes, jobs } => {
-                let Some(policy) = serving.iter().find(|it| it.name_any() == *policy) else {
-                    return;
-                };
+                let Some(policy) = named(policy) else { return };
                 let is_free = |name: &str| {
                     let reference = ObjectRef::new(name).within(&namespace);
                     let stored = context.stores.bursts.get(&reference);
@@ -236,29 +235,15 @@ impl Policies {
                 let burst = policy_burst(policy, cluster, target, *nodes, jobs, is_free);
                 let reference = ObjectRef::from_obj(&burst);
                 tracing::info!(burst = %reference, nodes, "a policy creates a Burst");
-                match bursts.create(&PostParams::default(), &burst).await {
-                    Err(error) if !is_conflict(&error) => Err(error),
-                    _ => {
-                        self.unseen.insert(reference, (*nodes, Instant::now()));
-                        Ok(())
-                    }
-                }
+                self.create(&bursts, &burst).await
             }
             Action::RunIsolated { policy, target, nodes, job } => {
-                let Some(policy) = serving.iter().find(|it| it.name_any() == *policy) else {
-                    return;
-                };
+                let Some(policy) = named(policy) else { return };
                 let burst = isolated_policy_burst(policy, cluster, target, *nodes, *job);
                 let reference = ObjectRef::from_obj(&burst);
                 let id = JobId::from(*job);
                 tracing::info!(burst = %reference, nodes, job = %id, "a policy runs a job elsewhere");
-                match bursts.create(&PostParams::default(), &burst).await {
-                    Err(error) if !is_conflict(&error) => Err(error),
-                    _ => {
-                        self.unseen.insert(reference, (*nodes, Instant::now()));
-                        Ok(())
-                    }
-                }
+                self.create(&bursts, &burst).await
             }
             Action::Resize { burst, nodes } => {
                 tracing::info!(burst, nodes, "a policy resizes a Burst");
@@ -291,6 +276,18 @@ impl Policies {
                 error = chain(&error),
                 "failed to apply a decision of a policy"
             );
+        }
+    }
+
+    /// Creates a Burst, unless it exists: then its creation was forgotten.
+    async fn create(&mut self, bursts: &Api<Burst>, burst: &Burst) -> Result<(), kube::Error> {
+        match bursts.create(&PostParams::default(), burst).await {
+            Err(error) if !is_conflict(&error) => Err(error),
+            _ => {
+                let written = (burst.spec.nodes, Instant::now());
+                self.unseen.insert(ObjectRef::from_obj(burst), written);
+                Ok(())
+            }
         }
     }
 }

@@ -170,6 +170,13 @@ impl<'a> From<Why<'a>> for Refusal<'a> {
     }
 }
 
+impl Refusal<'_> {
+    /// Whether it came nearer to nodes than another one.
+    pub(crate) fn is_nearer_than(&self, other: &Refusal<'_>) -> bool {
+        self.why.reason() > other.why.reason()
+    }
+}
+
 impl Why<'_> {
     /// The answer in one word.
     pub(crate) fn reason(&self) -> AnswerReason {

@@ -12,8 +12,9 @@ use crate::job_match::select;
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
 use crate::shrink::{give_back, shrink};
+use crate::stabilization::Stabilization;
 use crate::supply::Supply;
-use crate::time::{earlier, next_day, seconds_after, seconds_until};
+use crate::time::{earlier, next_day, seconds_until};
 use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyState, Pool};
 
 /// Decides about the bursts of one MiniCluster, and answers every pending job.
@@ -245,20 +246,27 @@ impl<'a> Run<'a> {
                     Err(refusal) => refusal,
                 }
             };
-            if let Some(until) = refusal.until {
-                self.requeue_at = earlier(self.requeue_at, until);
-            }
-            nearest = Some(match nearest {
-                Some((nearest, of)) if nearest.why.reason() >= refusal.why.reason() => {
-                    (nearest, of)
-                }
-                _ => (refusal, index),
-            });
+            self.keep_nearer(&mut nearest, refusal, index);
         }
         Err(match nearest {
             None => Outcome::of(Why::NoPolicy),
             Some((refusal, policy)) => Outcome::Refused { why: refusal.why, policy: Some(policy) },
         })
+    }
+
+    /// Keeps the refusal that came nearest to nodes, with its policy, and when to decide again.
+    fn keep_nearer(
+        &mut self,
+        nearest: &mut Option<(Refusal<'a>, usize)>,
+        refusal: Refusal<'a>,
+        policy: usize,
+    ) {
+        if let Some(until) = refusal.until {
+            self.requeue_at = earlier(self.requeue_at, until);
+        }
+        if nearest.as_ref().is_none_or(|(nearest, _)| refusal.is_nearer_than(nearest)) {
+            *nearest = Some((refusal, policy));
+        }
     }
 
     /// A job that needs more nodes than the rank table has can only run in an instance of its own.
@@ -290,13 +298,7 @@ impl<'a> Run<'a> {
                     Err(refusal) => refusal,
                 },
             };
-            if let Some(until) = refusal.until {
-                self.requeue_at = earlier(self.requeue_at, until);
-            }
-            nearest = Some(match nearest {
-                Some((near, of)) if near.why.reason() >= refusal.why.reason() => (near, of),
-                _ => (refusal, index),
-            });
+            self.keep_nearer(&mut nearest, refusal, index);
         }
         match nearest {
             None if job.is_held => Outcome::of(Why::Held),
@@ -311,27 +313,17 @@ impl<'a> Run<'a> {
         outcomes: Vec<Outcome<'a>>,
         mut actions: Vec<Action>,
     ) -> Decision {
-        let failed = std::mem::take(&mut self.failed);
-        let mut memory = Memory { failed, ..Memory::default() };
-        // For each policy: until when it waits with its requests.
-        let mut stable_at = vec![None; self.policies.len()];
+        let mut stabilization = Stabilization::new(self.policies, self.memory, self.now);
         for (number, plan) in self.supply.pools.iter().enumerate() {
             let grown = plan.nodes != plan.pool.map_or(0, |pool| pool.nodes);
             let Some(index) = plan.policy.filter(|_| grown) else { continue };
-            let policy = &self.policies[index];
-            let since = self.memory.missing_since.get(&policy.name).copied();
-            let since = since.unwrap_or(self.now).min(self.now);
-            memory.missing_since.insert(policy.name.clone(), since);
-            let until = seconds_after(since, policy.spec.when.stabilization_seconds());
-            if self.now < until {
-                stable_at[index] = Some(until);
-                self.requeue_at = earlier(self.requeue_at, until);
+            if !stabilization.is_over(index) {
                 continue;
             }
             actions.push(match plan.pool {
                 Some(pool) => Action::Resize { burst: pool.name.clone(), nodes: plan.nodes },
                 None => Action::Create {
-                    policy: policy.name.clone(),
+                    policy: self.policies[index].name.clone(),
                     target: Box::new(BurstTarget {
                         ranks: self.supply.property(number).into(),
                         ..plan.target.clone()
@@ -342,18 +334,15 @@ impl<'a> Run<'a> {
             });
         }
         for run in &self.runs {
-            let policy = &self.policies[run.policy];
-            let since = self.memory.missing_since.get(&policy.name).copied();
-            let since = since.unwrap_or(self.now).min(self.now);
-            memory.missing_since.insert(policy.name.clone(), since);
-            let until = seconds_after(since, policy.spec.when.stabilization_seconds());
-            if self.now < until {
-                stable_at[run.policy] = Some(until);
-                self.requeue_at = earlier(self.requeue_at, until);
-                continue;
+            if stabilization.is_over(run.policy) {
+                actions.push(run.action(self.policies));
             }
-            actions.push(run.action(self.policies));
         }
+        let Stabilization { missing_since, until: stable_at, .. } = stabilization;
+        self.requeue_at =
+            stable_at.iter().flatten().fold(self.requeue_at, |at, it| earlier(at, *it));
+        let failed = std::mem::take(&mut self.failed);
+        let mut memory = Memory { failed, missing_since, ..Memory::default() };
         let (smaller, next) = shrink(self.instance, self.policies, &self.supply.pools, self.now);
         actions.extend(smaller);
         if let Some(next) = next {

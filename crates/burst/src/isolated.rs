@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use crate::answer::{Refusal, Why};
 use crate::constraint::Match;
 use crate::pool::{SPARE, shape};
-use crate::request::{Demand, Requests};
+use crate::request::{Demand, Requests, nearer};
 use crate::time::seconds_after;
 use crate::{Action, PolicyState};
 
@@ -100,14 +100,7 @@ impl<'a> Requests<'a> {
                     self.forget_refusals();
                     return Ok(NewRun { policy, target, nodes, job: demand.job.id });
                 }
-                Err(refusal) => {
-                    let is_nearer = nearest
-                        .as_ref()
-                        .is_none_or(|nearest| refusal.why.reason() > nearest.why.reason());
-                    if is_nearer {
-                        nearest = Some(refusal);
-                    }
-                }
+                Err(refusal) => nearest = Some(nearer(nearest, refusal)),
             }
         }
         Err(nearest.unwrap_or_else(|| Why::NoIsolatedTarget { policy: name }.into()))

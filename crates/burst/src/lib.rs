@@ -25,6 +25,7 @@ mod pool;
 mod request;
 mod shrink;
 mod situation;
+mod stabilization;
 mod summary;
 mod supply;
 #[cfg(test)]

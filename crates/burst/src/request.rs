@@ -348,9 +348,9 @@ pub(crate) fn starts_soon(
 }
 
 /// The refusal that is nearer to nodes; the first of equal ones.
-fn nearer<'a>(nearest: Option<Refusal<'a>>, other: Refusal<'a>) -> Refusal<'a> {
+pub(crate) fn nearer<'a>(nearest: Option<Refusal<'a>>, other: Refusal<'a>) -> Refusal<'a> {
     match nearest {
-        Some(nearest) if nearest.why.reason() >= other.why.reason() => nearest,
+        Some(nearest) if !other.is_nearer_than(&nearest) => nearest,
         _ => other,
     }
 }
