@@ -42,7 +42,7 @@ async fn made(google: &Google, settings: &Settings, pace: Pace) -> Result<Cluste
     }
 }
 
-/// What one look at the cluster has led to.
+/// The result of one step.
 enum Progress {
     Made(Box<Cluster>),
     Waiting(&'static str),

@@ -32,7 +32,8 @@ const MAX_TRIES: usize = 20;
 ///
 /// Bursts are given back completely, unless they or the burst controller are removed by force. Here,
 /// in the namespace, leftovers are MiniClusters that join for a Burst, invitations and finalizers of
-/// MiniClusters, and Clusters, Jobs and Secrets of clusters that were made for Bursts. At a target, which has to be named, they are Jobs, ConfigMaps, Secrets and Pods.
+/// MiniClusters, and Clusters, Jobs and Secrets of clusters that were made for Bursts. At a target,
+/// which has to be named, they are Jobs, ConfigMaps, Secrets, Services and Pods.
 /// They are found by labels, also if no Burst and no MiniCluster exists any more.
 ///
 /// If several Kubernetes clusters use one namespace of a target, what was made for the others is a
