@@ -191,6 +191,26 @@ fn manifests_in_the_documentation_are_valid() {
 }
 
 #[test]
+fn every_question_of_the_seeds_names_tests_that_exist() {
+    let concepts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/concepts");
+    let page = std::fs::read_to_string(format!("{concepts}/burst.md")).unwrap();
+    let (_, section) = page.split_once("## The questions of the seeds").unwrap();
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| 0")).collect();
+    assert!(rows.len() > 20, "only {} questions", rows.len());
+    for row in rows {
+        let shown_by = row.split(" | ").nth(3).unwrap();
+        let mut count = 0;
+        for (name, rest) in shown_by.split("[`").skip(1).filter_map(|it| it.split_once("`](")) {
+            let path = rest.split_once(')').unwrap().0;
+            let source = std::fs::read_to_string(format!("{concepts}/{path}")).unwrap();
+            assert!(source.contains(&format!("fn {name}(")), "{path} has no {name}");
+            count += 1;
+        }
+        assert!(count > 0, "no test shows this: {row}");
+    }
+}
+
+#[test]
 fn the_corpus_is_valid() {
     for example in corpus::manifests() {
         let manifest = manifest::read(example.text.as_bytes()).unwrap();
