@@ -63,7 +63,11 @@ fn walk(schema: &Value, path: &mut Vec<PathSegment>, found: &mut Vec<LimitViolat
 fn violations(schema: &Value) -> Vec<(&'static str, Value)> {
     let mut values = Vec::new();
     let kind = schema["type"].as_str().unwrap_or_default();
-    values.push(("type", if kind == "array" { json!({ "a": 1 }) } else { json!([[1]]) }));
+    // Where anything is allowed, no type is violated.
+    let is_anything = kind.is_empty() && schema["x-kubernetes-preserve-unknown-fields"] == true;
+    if !is_anything {
+        values.push(("type", if kind == "array" { json!({ "a": 1 }) } else { json!([[1]]) }));
+    }
     let count = |keyword: &str| schema[keyword].as_u64();
     if schema["enum"].is_array() {
         values.push(("enum", json!("no-such-word")));
