@@ -14,8 +14,27 @@ use crate::connection;
 
 /// Writes the log to standard error.
 pub(crate) fn start_log() {
+    start(LogReader::Operations);
+}
+
+/// Writes the log to standard error, for the user who has started the program.
+pub(crate) fn start_user_log() {
+    start(LogReader::User);
+}
+
+/// Who reads a log.
+#[derive(PartialEq)]
+enum LogReader {
+    /// Those who operate the program. They also want to know where a line comes from.
+    Operations,
+    /// The user who has started it.
+    User,
+}
+
+fn start(reader: LogReader) {
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    let log = log.with_target(reader == LogReader::Operations);
     tracing_subscriber::registry().with(log_filter()).with(log).init();
 }
 

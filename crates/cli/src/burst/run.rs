@@ -19,7 +19,7 @@ use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_wire::BrokerFacts;
 
 use super::ConfigArguments;
-use crate::service::{run_to_end, start_log};
+use crate::service::{run_to_end, start_user_log};
 use crate::{image, input, print};
 
 #[derive(clap::Args)]
@@ -62,7 +62,7 @@ fn parse_kubeconfig(text: &str) -> Result<(String, PathBuf), String> {
 pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let options = options(arguments)?;
     let uri = options.uri.clone();
-    start_log();
+    start_user_log();
     run_to_end(async {
         match run_standalone(options).await {
             Ok(Finished::InstanceExited) => {
