@@ -8,5 +8,6 @@ mod gke;
 mod isolated;
 mod life;
 mod made_clusters;
+mod standalone;
 mod usage;
 mod world;
