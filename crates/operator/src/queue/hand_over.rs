@@ -38,11 +38,11 @@ pub(crate) async fn hand_over(
     // A client that may not wait gets what there is.
     let may_wait = !patience.is_zero() && connection.start_client_long_poll(uid);
     let patience = if may_wait { patience } else { Duration::from_millis(1) };
-    let answer = server.reports.hand_over(uid, &order, patience).await;
+    let answer = server.reports.hand_over(&namespace, uid, &order, patience).await;
     let answer = answer.map_err(|error| match error {
         HandOverError::TooMany => HttpError(
             StatusCode::TOO_MANY_REQUESTS,
-            "too many jobs are handed over at the same time: try again".into(),
+            "too many jobs of the namespace are handed over at the same time: try again".into(),
         ),
         HandOverError::NoAnswer => HttpError(
             StatusCode::GATEWAY_TIMEOUT,
@@ -65,8 +65,11 @@ fn order(id: &str, request: &HandOverRequest) -> Result<JobOrder, HttpError> {
     let bad = |message: &str| HttpError(StatusCode::BAD_REQUEST, message.to_owned());
     let job: JobId = id.parse().map_err(|_error| bad("the job's id is not one of Flux"))?;
     let HandOverRequest { goal, message, urgency, wait: _ } = request;
-    if message.len() > MAX_MESSAGE || message.contains('\0') {
-        return Err(bad("the message is too long, or is not text"));
+    if message.len() > MAX_MESSAGE {
+        return Err(bad("the message is longer than 1024 bytes"));
+    }
+    if message.contains('\0') {
+        return Err(bad("the message has a NUL character"));
     }
     if urgency.is_some_and(|urgency| urgency > MAX_URGENCY) {
         return Err(bad("the urgency is not one of Flux: it is at most 31"));
@@ -103,13 +106,15 @@ mod tests {
         };
         let cancel = order("f1", &request("a 'b'", None)).ok().unwrap();
         assert_eq!(cancel.goal, JobGoal::Canceled("a 'b'".into()));
-        for (id, request) in [
-            ("nonsense!", request("", None)),
-            ("f1", request(&"x".repeat(2000), None)),
-            ("f1", request("a\0b", None)),
-            ("f1", request("", Some(32))),
+        for (id, request, what) in [
+            ("nonsense!", request("", None), "id"),
+            ("f1", request(&"x".repeat(2000), None), "longer"),
+            ("f1", request("a\0b", None), "NUL"),
+            ("f1", request("", Some(32)), "urgency"),
         ] {
-            assert_eq!(order(id, &request).err().unwrap().0, StatusCode::BAD_REQUEST);
+            let HttpError(code, message) = order(id, &request).err().unwrap();
+            assert_eq!(code, StatusCode::BAD_REQUEST);
+            assert!(message.contains(what), "{message}");
         }
     }
 }

@@ -4,13 +4,13 @@
 //! An order is kept only while a client repeats it, and an answer until it is taken once: both are
 //! asked for again by whoever needs them, so that a restart loses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use flux_operator_wire::{JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
 use tokio::time::Instant;
 
-use super::Reports;
+use super::{ClusterReports, Reports};
 
 /// How long an order is kept after a client has asked for it last.
 const KEPT: Duration = Duration::from_secs(60);
@@ -18,10 +18,15 @@ const KEPT: Duration = Duration::from_secs(60);
 /// How long a lead may take to answer. Then its agent does not know such orders.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many jobs of one instance, and of all, are handed over at the same time. An answer takes up
-/// to 512 KiB: 32 MiB in total.
+/// How many jobs of one instance, and of all of a namespace, are handed over at the same time: one
+/// user does not keep all others from it.
 const MAX_OF_CLUSTER: usize = 16;
-const MAX_OF_ALL: usize = 64;
+const MAX_OF_NAMESPACE: usize = 64;
+
+/// The largest size of all answers that wait for their clients, in bytes, and of those of one
+/// namespace. If those of others have taken everything, one jobspec is stored all the same.
+const MAX_TOTAL_BYTES: usize = 32 * 1024 * 1024;
+const MAX_NAMESPACE_BYTES: usize = MAX_TOTAL_BYTES / 4;
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +39,11 @@ pub(crate) enum HandOverError {
 
 /// The jobs of one instance that are handed over.
 #[derive(Default)]
-pub(super) struct HandOvers(BTreeMap<u64, HandOver>);
+pub(super) struct HandOvers {
+    /// The namespace of the cluster, once a client has asked.
+    namespace: String,
+    jobs: BTreeMap<u64, HandOver>,
+}
 
 /// One job.
 struct HandOver {
@@ -50,7 +59,7 @@ struct HandOver {
 impl HandOvers {
     /// The orders that are not answered yet.
     fn orders(&self) -> Vec<JobOrder> {
-        let open = self.0.iter().filter(|(_, it)| it.answer.is_none());
+        let open = self.jobs.iter().filter(|(_, it)| it.answer.is_none());
         open.map(|(job, it)| JobOrder { job: *job, goal: it.goal.clone() }).collect()
     }
 
@@ -64,7 +73,7 @@ impl HandOvers {
             incoming: None,
             answer: None,
         };
-        let entry = self.0.entry(order.job).or_insert_with(|| new(&order.goal));
+        let entry = self.jobs.entry(order.job).or_insert_with(|| new(&order.goal));
         if entry.goal != order.goal {
             *entry = new(&order.goal);
         }
@@ -73,15 +82,15 @@ impl HandOvers {
 
     /// The whole answer to an order, which is forgotten with it.
     fn take(&mut self, order: &JobOrder) -> Option<JobAnswer> {
-        let entry = self.0.get_mut(&order.job).filter(|it| it.goal == order.goal)?;
+        let entry = self.jobs.get_mut(&order.job).filter(|it| it.goal == order.goal)?;
         let answer = entry.answer.take()?;
-        self.0.remove(&order.job);
+        self.jobs.remove(&order.job);
         Some(answer)
     }
 
     /// Adds a part of an answer. Returns whether the answer is complete.
     fn add(&mut self, answer: JobAnswer) -> bool {
-        let Some(entry) = self.0.get_mut(&answer.order.job) else { return false };
+        let Some(entry) = self.jobs.get_mut(&answer.order.job) else { return false };
         if entry.goal != answer.order.goal || entry.answer.is_some() {
             return false;
         }
@@ -109,13 +118,56 @@ impl HandOvers {
 
     fn forget_old(&mut self) {
         let now = Instant::now();
-        self.0.retain(|_, it| it.until > now);
+        self.jobs.retain(|_, it| it.until > now);
+    }
+
+    /// Forgets orders that the lead has not answered for too long: others may be answered.
+    fn forget_late(&mut self) {
+        self.jobs.retain(|_, it| !it.is_late());
+    }
+
+    /// The size of the answers, whole or not, in bytes.
+    fn bytes(&self) -> usize {
+        let answers = self.jobs.values().flat_map(|it| [&it.incoming, &it.answer]);
+        answers.flatten().map(|answer| answer.part.len()).sum()
     }
 
     /// Whether the lead has not answered an order for too long.
     fn is_late(&self, order: &JobOrder) -> bool {
-        self.0.get(&order.job).is_some_and(|it| it.since.elapsed() >= PATIENCE)
+        self.jobs.get(&order.job).is_some_and(HandOver::is_late)
     }
+}
+
+impl HandOver {
+    fn is_late(&self) -> bool {
+        self.answer.is_none() && self.since.elapsed() >= PATIENCE
+    }
+}
+
+type Clusters = HashMap<String, ClusterReports>;
+
+/// The jobs of a namespace that are handed over.
+fn of_namespace<'c>(
+    clusters: &'c Clusters,
+    namespace: &'c str,
+) -> impl Iterator<Item = &'c HandOvers> {
+    let all = clusters.values().map(|cluster| &cluster.hand_overs);
+    all.filter(move |it| it.namespace == namespace)
+}
+
+/// Whether one more job of a cluster can be handed over.
+fn has_slot(clusters: &Clusters, namespace: &str, uid: &str) -> bool {
+    let count = clusters.get(uid).map_or(0, |cluster| cluster.hand_overs.jobs.len());
+    let all: usize = of_namespace(clusters, namespace).map(|it| it.jobs.len()).sum();
+    count < MAX_OF_CLUSTER && all < MAX_OF_NAMESPACE
+}
+
+/// Whether so many bytes more of an answer to a client of a namespace can be stored.
+fn has_memory(clusters: &Clusters, namespace: &str, bytes: usize) -> bool {
+    let total: usize = clusters.values().map(|cluster| cluster.hand_overs.bytes()).sum();
+    let own: usize = of_namespace(clusters, namespace).map(HandOvers::bytes).sum();
+    let (total, own) = (total.saturating_add(bytes), own.saturating_add(bytes));
+    own <= MAX_NAMESPACE_BYTES && (total <= MAX_TOTAL_BYTES || own <= MAX_JOBSPEC)
 }
 
 impl Reports {
@@ -123,6 +175,7 @@ impl Reports {
     /// if there is none within `patience`, which is asked for again.
     pub(crate) async fn hand_over(
         &self,
+        namespace: &str,
         uid: &str,
         order: &JobOrder,
         patience: Duration,
@@ -130,7 +183,7 @@ impl Reports {
         let mut answered = self.lock().entry(uid.to_owned()).or_default().answered.subscribe();
         let answer = async {
             loop {
-                if let Some(answer) = self.ask_or_take(uid, order)? {
+                if let Some(answer) = self.ask_or_take(namespace, uid, order)? {
                     return Ok(answer);
                 }
                 // The sender is dropped when the cluster is deleted.
@@ -145,18 +198,27 @@ impl Reports {
         }
     }
 
-    fn ask_or_take(&self, uid: &str, order: &JobOrder) -> Result<Option<JobAnswer>, HandOverError> {
+    fn ask_or_take(
+        &self,
+        namespace: &str,
+        uid: &str,
+        order: &JobOrder,
+    ) -> Result<Option<JobAnswer>, HandOverError> {
         let mut clusters = self.lock();
-        let all: usize = clusters.values().map(|cluster| cluster.hand_overs.0.len()).sum();
         let cluster = clusters.entry(uid.to_owned()).or_default();
+        namespace.clone_into(&mut cluster.hand_overs.namespace);
         if let Some(answer) = cluster.hand_overs.take(order) {
             return Ok(Some(answer));
         }
-        let is_new = !cluster.hand_overs.0.contains_key(&order.job);
-        let count = cluster.hand_overs.0.len();
-        if is_new && (count >= MAX_OF_CLUSTER || all >= MAX_OF_ALL) {
-            return Err(HandOverError::TooMany);
+        let is_new = !cluster.hand_overs.jobs.contains_key(&order.job);
+        if is_new && !has_slot(&clusters, namespace, uid) {
+            let all = clusters.values_mut().map(|cluster| &mut cluster.hand_overs);
+            all.filter(|it| it.namespace == namespace).for_each(HandOvers::forget_late);
+            if !has_slot(&clusters, namespace, uid) {
+                return Err(HandOverError::TooMany);
+            }
         }
+        let cluster = clusters.entry(uid.to_owned()).or_default();
         cluster.hand_overs.ask(order);
         let orders = cluster.hand_overs.orders();
         cluster.desired.send_if_modified(|wanted| wanted.set_jobs(orders));
@@ -169,6 +231,11 @@ impl Reports {
     /// Stores a part of the lead's answer.
     pub(super) fn store_answer(&self, uid: &str, answer: JobAnswer) {
         let mut clusters = self.lock();
+        let namespace = clusters.get(uid).map(|cluster| cluster.hand_overs.namespace.clone());
+        // The lead sends it again.
+        if !has_memory(&clusters, &namespace.unwrap_or_default(), answer.part.len()) {
+            return;
+        }
         let Some(cluster) = clusters.get_mut(uid) else { return };
         if cluster.hand_overs.add(answer) {
             let orders = cluster.hand_overs.orders();
@@ -232,7 +299,7 @@ mod tests {
             }
         };
         let asked = order(7);
-        let (answer, ()) = tokio::join!(reports.hand_over("uid", &asked, SHORT), lead);
+        let (answer, ()) = tokio::join!(reports.hand_over("ns", "uid", &asked, SHORT), lead);
         let answer = answer.unwrap().unwrap();
         assert_eq!((answer.state, answer.part), (HomeJobState::Held, jobspec));
         assert_eq!(orders(&reports), []);
@@ -242,30 +309,84 @@ mod tests {
     async fn answers_that_were_not_asked_for_are_not_kept() {
         let reports = reports();
         reports.store_answer("uid", JobAnswer::new(order(7), HomeJobState::Held));
-        assert_eq!(reports.hand_over("uid", &order(7), SHORT).await, Ok(None));
+        assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
         let other = JobOrder { job: 7, goal: JobGoal::Canceled("x".into()) };
         reports.store_answer("uid", JobAnswer::new(other, HomeJobState::Finished));
-        assert_eq!(reports.hand_over("uid", &order(7), SHORT).await, Ok(None));
+        assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
         // A part in the middle.
         let text = JobspecText::new("x".repeat(20_000));
         let parts = JobAnswer::new(order(7), HomeJobState::Held).split(&text);
         reports.store_answer("uid", parts[1].clone());
         reports.store_answer("uid", parts[2].clone());
-        assert_eq!(reports.hand_over("uid", &order(7), SHORT).await, Ok(None));
+        assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
     }
 
     #[tokio::test(start_paused = true)]
     async fn orders_that_nobody_repeats_are_forgotten_and_they_are_limited() {
         let reports = reports();
         for job in 0..16 {
-            assert_eq!(reports.hand_over("uid", &order(job), SHORT).await, Ok(None));
+            assert_eq!(reports.hand_over("ns", "uid", &order(job), SHORT).await, Ok(None));
         }
-        let refused = reports.hand_over("uid", &order(16), SHORT).await;
+        let refused = reports.hand_over("ns", "uid", &order(16), SHORT).await;
         assert_eq!(refused, Err(HandOverError::TooMany));
         tokio::time::advance(KEPT).await;
         reports.forget_hand_overs();
         assert_eq!(orders(&reports), []);
-        assert_eq!(reports.hand_over("uid", &order(16), SHORT).await, Ok(None));
+        assert_eq!(reports.hand_over("ns", "uid", &order(16), SHORT).await, Ok(None));
+    }
+
+    /// Asks about this many jobs of each of so many clusters of a namespace.
+    async fn fill(reports: &Reports, namespace: &str, clusters: u64) {
+        for cluster in 0..clusters {
+            for job in 0..16 {
+                let uid = format!("{namespace}-{cluster}");
+                // Not longer than needed: the orders must not get old meanwhile.
+                let wait = Duration::from_millis(1);
+                let asked = reports.hand_over(namespace, &uid, &order(job), wait).await;
+                assert_eq!(asked, Ok(None), "{uid} {job}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_namespace_does_not_keep_others_from_handing_over_jobs() {
+        let reports = reports();
+        fill(&reports, "greedy", 4).await;
+        let ask = async |namespace| reports.hand_over(namespace, "uid", &order(1), SHORT).await;
+        assert_eq!(ask("greedy").await, Err(HandOverError::TooMany));
+        for namespace in 0..8 {
+            fill(&reports, &format!("ns{namespace}"), 4).await;
+        }
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(ask("greedy").await, Ok(None), "those that are never answered are forgotten");
+    }
+
+    /// The leads of a user may answer with anything, and nobody has to take it.
+    #[tokio::test(start_paused = true)]
+    async fn answers_of_one_namespace_do_not_take_the_memory_of_all() {
+        let reports = reports();
+        let text = JobspecText::new("x".repeat(MAX_JOBSPEC));
+        for namespace in 0..5 {
+            let namespace = format!("greedy{namespace}");
+            fill(&reports, &namespace, 4).await;
+            for (cluster, job) in (0..4).flat_map(|cluster| (0..16).map(move |job| (cluster, job)))
+            {
+                for part in JobAnswer::new(order(job), HomeJobState::Held).split(&text) {
+                    reports.store_answer(&format!("{namespace}-{cluster}"), part);
+                }
+            }
+            let own: usize = of_namespace(&reports.lock(), &namespace).map(HandOvers::bytes).sum();
+            assert!((MAX_JOBSPEC..=MAX_NAMESPACE_BYTES).contains(&own), "{own}");
+        }
+        let total: usize = reports.lock().values().map(|it| it.hand_overs.bytes()).sum();
+        assert!(total <= MAX_TOTAL_BYTES + MAX_JOBSPEC, "{total}");
+        let asked = reports.hand_over("ns", "uid", &order(7), SHORT).await;
+        assert_eq!(asked, Ok(None));
+        for part in JobAnswer::new(order(7), HomeJobState::Held).split(&text) {
+            reports.store_answer("uid", part);
+        }
+        let answer = reports.hand_over("ns", "uid", &order(7), SHORT).await.unwrap().unwrap();
+        assert_eq!(answer.part, text);
     }
 
     #[tokio::test(start_paused = true)]
@@ -273,9 +394,9 @@ mod tests {
         let reports = reports();
         for _ in 0..4 {
             let wait = Duration::from_secs(15);
-            assert_eq!(reports.hand_over("uid", &order(7), wait).await, Ok(None));
+            assert_eq!(reports.hand_over("ns", "uid", &order(7), wait).await, Ok(None));
         }
-        let late = reports.hand_over("uid", &order(7), SHORT).await;
+        let late = reports.hand_over("ns", "uid", &order(7), SHORT).await;
         assert_eq!(late, Err(HandOverError::NoAnswer));
     }
 
