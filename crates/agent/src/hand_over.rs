@@ -46,6 +46,15 @@ struct EventContext {
     urgency: Option<u32>,
 }
 
+/// What a job is, by its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Job {
+    state: HomeJobState,
+    urgency: u32,
+    /// It waits for other jobs, or for a time.
+    has_dependencies: bool,
+}
+
 impl HandOver {
     /// Creates it without orders.
     pub fn new(command: FluxCommand) -> HandOver {
@@ -81,15 +90,19 @@ impl HandOver {
     /// Executes an order. No answer: it is tried again.
     fn execute(&mut self, order: &JobOrder) -> Vec<JobAnswer> {
         let id = JobId::from(order.job).to_f58_plain();
-        let Some((mut state, urgency)) = self.state(&id) else { return Vec::new() };
+        let Some(Job { mut state, urgency, has_dependencies }) = self.job(&id) else {
+            return Vec::new();
+        };
         let is_waiting =
             |state: HomeJobState| matches!(state, HomeJobState::Pending | HomeJobState::Held);
         match &order.goal {
+            // Elsewhere there are none of the jobs that it waits for.
+            JobGoal::Held if has_dependencies => {}
             JobGoal::Held if state == HomeJobState::Pending => {
                 self.command.run(&["job", "urgency", &id, "hold"]);
                 thread::sleep(SETTLING_TIME);
-                match self.state(&id) {
-                    Some((now, _)) => state = now,
+                match self.job(&id) {
+                    Some(now) => state = now.state,
                     None => return Vec::new(),
                 }
                 if state == HomeJobState::Held {
@@ -98,9 +111,9 @@ impl HandOver {
             }
             JobGoal::Canceled(message) if !is_over(state) => {
                 self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &id, message]);
-                match self.state(&id) {
+                match self.job(&id) {
                     // Its tasks may take a while to stop.
-                    Some((now, _)) if is_over(now) => state = now,
+                    Some(now) if is_over(now.state) => state = now.state,
                     _ => return Vec::new(),
                 }
             }
@@ -108,8 +121,10 @@ impl HandOver {
                 let wanted = self.held.get(&order.job).copied().or(*before).unwrap_or(urgency);
                 if is_waiting(state) && urgency != wanted {
                     self.command.run(&["job", "urgency", &id, &wanted.to_string()]);
-                    match self.state(&id) {
-                        Some((now, is)) if is == wanted || !is_waiting(now) => state = now,
+                    match self.job(&id) {
+                        Some(now) if now.urgency == wanted || !is_waiting(now.state) => {
+                            state = now.state;
+                        }
                         _ => return Vec::new(),
                     }
                 }
@@ -134,14 +149,15 @@ impl HandOver {
         }
     }
 
-    /// What a job is, and its urgency; `None` if Flux does not answer.
-    fn state(&self, id: &str) -> Option<(HomeJobState, u32)> {
+    /// What a job is; `None` if Flux does not answer.
+    fn job(&self, id: &str) -> Option<Job> {
         let Some(text) = self.command.query(&["job", "eventlog", "--format=json", id]) else {
             // It fails for a job that does not exist, as for an instance that does not answer.
             let answers = self.command.run(&["getattr", "rank"]);
-            return answers.then_some((HomeJobState::Missing, 0));
+            let (state, urgency) = (HomeJobState::Missing, 0);
+            return answers.then_some(Job { state, urgency, has_dependencies: false });
         };
-        Some(state_of(&text))
+        Some(job_of(&text))
     }
 }
 
@@ -149,20 +165,24 @@ fn is_over(state: HomeJobState) -> bool {
     matches!(state, HomeJobState::Finished | HomeJobState::Missing)
 }
 
-/// What a job is, and its urgency, by its events.
-fn state_of(eventlog: &str) -> (HomeJobState, u32) {
-    let (mut state, mut urgency) = (HomeJobState::Pending, 16);
+/// What a job is, by its events.
+fn job_of(eventlog: &str) -> Job {
+    let (mut state, mut urgency, mut is_met) = (HomeJobState::Pending, 16, false);
     let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
     for Event { name, context } in events {
         match name.as_str() {
             "submit" | "urgency" => urgency = context.urgency.unwrap_or(urgency),
+            "depend" => is_met = true,
             "alloc" => state = HomeJobState::Started,
             "clean" => state = HomeJobState::Finished,
             _ => {}
         }
     }
-    let is_held = state == HomeJobState::Pending && urgency == 0;
-    (if is_held { HomeJobState::Held } else { state }, urgency)
+    let is_pending = state == HomeJobState::Pending;
+    if is_pending && is_met && urgency == 0 {
+        state = HomeJobState::Held;
+    }
+    Job { state, urgency, has_dependencies: is_pending && !is_met }
 }
 
 #[cfg(test)]
@@ -171,7 +191,12 @@ mod tests {
     use std::path::Path;
 
     // What flux-core 0.88 printed.
-    const SUBMITTED: &str = r#"{"timestamp":1794721602.22,"name":"submit","context":{"userid":0,"urgency":16,"flags":0,"version":1}}"#;
+    const NEW: &str = r#"{"timestamp":1794721602.22,"name":"submit","context":{"userid":0,"urgency":16,"flags":0,"version":1}}"#;
+    const SUBMITTED: &str = concat!(
+        r#"{"timestamp":1794721602.22,"name":"submit","context":{"userid":0,"urgency":16,"flags":0,"version":1}}"#,
+        "\n",
+        r#"{"timestamp":1794721602.23,"name":"depend"}"#
+    );
     const HELD: &str =
         r#"{"timestamp":1794721603.1,"name":"urgency","context":{"userid":0,"urgency":0}}"#;
     const CLEAN: &str = r#"{"timestamp":1794721604.1,"name":"clean"}"#;
@@ -234,6 +259,19 @@ mod tests {
         let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
         assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, None));
         assert_eq!(log(directory.path(), "[hold]"), 0);
+    }
+
+    /// The jobs that it waits for are not at the target: it would run before them.
+    #[test]
+    fn a_job_that_waits_for_another_one_is_not_held() {
+        let waits = r#"{"timestamp":1.0,"name":"dependency-add","context":{"description":"after-success=ƒ2"}}"#;
+        for held in [String::new(), format!("{HELD}\n")] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut over = fake(directory.path(), &format!("{NEW}\n{waits}\n{held}"));
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            assert_eq!((answer.state, answer.urgency), (HomeJobState::Pending, None));
+            assert_eq!((log(directory.path(), "[hold]"), log(directory.path(), "[info]")), (0, 0));
+        }
     }
 
     #[test]
