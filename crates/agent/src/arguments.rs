@@ -27,7 +27,7 @@ pub enum Command {
     /// Inner stage of [`Command::Sidecar`]: wait until a broker listens on this socket.
     Await(PathBuf),
     /// Run the job of this jobspec.
-    RunJob(PathBuf),
+    RunJob(RunJobArguments),
     /// Copy this program into a directory.
     Copy(PathBuf),
     /// Copy the view in this image into a directory.
@@ -90,6 +90,15 @@ pub struct SidecarArguments {
     pub root: PathBuf,
 }
 
+/// Arguments of `run-job`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RunJobArguments {
+    /// The file with the jobspec.
+    pub jobspec: PathBuf,
+    /// The directory of the agent whose program it is.
+    pub root: PathBuf,
+}
+
 /// Why the arguments are not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ArgumentsError {
@@ -128,7 +137,8 @@ Usage: flux-operator-agent COMMAND
                  boot one broker of a cluster and supervise it
   sidecar --name NAME --plan FILE --root DIR
                  run the command of a sidecar container
-  run-job FILE   run the job of a jobspec, and exit with its exit code
+  run-job FILE --root DIR
+                 run the job of a jobspec, and exit with its exit code
   copy DIR       copy this program to DIR
   copy-view DIR  copy the Flux view in this image to DIR
   version        print the version
@@ -244,7 +254,9 @@ impl RawArguments {
             }),
             "await" => Command::Await(absolute(words.next().ok_or_else(|| missing("a file"))?)?),
             command::RUN_JOB => {
-                Command::RunJob(absolute(words.next().ok_or_else(|| missing("a file"))?)?)
+                let jobspec = absolute(words.next().ok_or_else(|| missing("a file"))?)?;
+                let root = required_path(&self.root, option::ROOT)?;
+                Command::RunJob(RunJobArguments { jobspec, root })
             }
             command::COPY => {
                 Command::Copy(absolute(words.next().ok_or_else(|| missing("a directory"))?)?)

@@ -88,7 +88,7 @@ pub fn main() -> ExitCode {
         Ok(Command::Program(stage)) => program::run(&stage),
         Ok(Command::Sidecar(arguments)) => sidecar::run(&arguments),
         Ok(Command::Await(socket)) => sidecar::await_socket(&socket),
-        Ok(Command::RunJob(jobspec)) => run_job::run(&jobspec),
+        Ok(Command::RunJob(arguments)) => run_job::run(&arguments),
         Ok(Command::Copy(directory)) => copy::run(&directory),
         Ok(Command::CopyView(directory)) => copy_view::run(&directory),
         Ok(Command::Version) => {

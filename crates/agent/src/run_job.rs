@@ -2,37 +2,47 @@
 //!
 //! The jobspec in the file is submitted as it is: no shell and no option of `flux run` touches its
 //! arguments, environment or working directory. The output of the job is this program's, and so is
-//! its exit code.
+//! its exit code. Without one the agent is told why, so that none is reported.
 
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+use flux_operator_wire::TerminationReason;
+
+use crate::arguments::RunJobArguments;
+use crate::layout::Layout;
+use crate::notice::{self, Notice};
 use crate::processes;
 use crate::signals;
 use crate::termination::{error_chain, log};
 
-/// The exit code if the job could not be submitted.
-const NOT_SUBMITTED: u8 = 126;
+/// The exit code if there is none of the job. It is not reported.
+const NO_EXIT_CODE: u8 = 126;
 
-/// Why the job was not run.
+/// Why there is no exit code of the job.
 #[derive(Debug, thiserror::Error)]
 enum RunJobError {
     #[error("failed to run flux")]
     Flux { source: io::Error },
     #[error("flux did not accept the job")]
     Refused,
+    #[error("flux job attach was killed: the exit code of the job is not known")]
+    Killed,
     #[error("failed to handle signals")]
     Signals { source: io::Error },
 }
 
 /// Runs the job of a jobspec to its end.
-pub fn run(jobspec: &Path) -> ExitCode {
-    match run_with("flux", jobspec) {
+pub fn run(arguments: &RunJobArguments) -> ExitCode {
+    match run_with("flux", &arguments.jobspec) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            log(&error_chain(&error));
-            ExitCode::from(NOT_SUBMITTED)
+            let (reason, message) = (TerminationReason::BrokerFailed, error_chain(&error));
+            log(&message);
+            let notices = Layout::new(&arguments.root).notices();
+            notice::send(&notices, &Notice::Failed { reason, message });
+            ExitCode::from(NO_EXIT_CODE)
         }
     }
 }
@@ -64,7 +74,10 @@ fn run_with(flux: &str, jobspec: &Path) -> Result<u8, RunJobError> {
         .stdin(Stdio::null())
         .status()
         .map_err(failed)?;
-    Ok(processes::exit_code(attached))
+    match attached.code() {
+        Some(_) => Ok(processes::exit_code(attached)),
+        None => Err(RunJobError::Killed),
+    }
 }
 
 #[cfg(test)]
@@ -89,5 +102,15 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path.join("submitted")).unwrap(), jobspec);
         let missing = run_with(flux.to_str().unwrap(), &path.join("nothing"));
         assert!(matches!(missing, Err(RunJobError::Refused)));
+    }
+
+    #[test]
+    fn without_an_exit_code_of_the_job_none_is_made_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let flux = directory.path().join("flux");
+        let script = "#!/bin/sh\ncase \"$2\" in\nsubmit) echo ƒ1;;\nattach) kill -9 $$;;\nesac\n";
+        crate::files::tests::write_script(&flux, script);
+        let code = run_with(flux.to_str().unwrap(), Path::new("jobspec.json"));
+        assert!(matches!(code, Err(RunJobError::Killed)));
     }
 }

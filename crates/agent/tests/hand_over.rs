@@ -63,7 +63,9 @@ fn a_job_is_held_and_runs_in_another_instance_exactly_as_it_was_submitted() {
     let jobspec = away.path().join("jobspec.json");
     std::fs::write(&jobspec, run.to_jobspec()).unwrap();
     let agent = env!("CARGO_BIN_EXE_flux-operator-agent");
-    away.plan.program = argv(&[agent, "run-job", jobspec.to_str().unwrap()]);
+    let root = away.path().join("0");
+    let words = [agent, "run-job", jobspec.to_str().unwrap(), "--root", root.to_str().unwrap()];
+    away.plan.program = argv(&words);
     let mut there = away.start(0);
     assert_eq!(there.wait(), 7, "{}", there.output());
     let termination = there.termination();
@@ -77,6 +79,23 @@ fn a_job_is_held_and_runs_in_another_instance_exactly_as_it_was_submitted() {
     let id = JobId::from(job).to_f58_plain();
     assert!(flux(&lead, &["job", "eventlog", &id]).contains(message));
     assert_eq!(lead.stop(), 143);
+}
+
+/// It has not run, so that it has no exit code.
+#[test]
+fn a_job_that_is_not_accepted_elsewhere_has_no_exit_code() {
+    let mut away = Cluster::new(1, Program::Stay);
+    let jobspec = away.path().join("jobspec.json");
+    std::fs::write(&jobspec, "{}").unwrap();
+    let agent = env!("CARGO_BIN_EXE_flux-operator-agent");
+    let root = away.path().join("0");
+    let words = [agent, "run-job", jobspec.to_str().unwrap(), "--root", root.to_str().unwrap()];
+    away.plan.program = argv(&words);
+    let mut there = away.start(0);
+    assert_eq!(there.wait(), 1, "{}", there.output());
+    let termination = there.termination();
+    assert_eq!(termination.reason, TerminationReason::BrokerFailed);
+    assert_eq!(termination.message, "flux did not accept the job");
 }
 
 #[test]

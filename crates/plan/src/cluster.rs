@@ -142,10 +142,7 @@ impl Cluster {
             simple_scheduler: flux.scheduler.as_ref().is_some_and(|scheduler| scheduler.simple),
             environment: flux.environment.clone(),
             output_directory: non_empty_or(&runner.logs, OUTPUT),
-            mount: non_empty_or(
-                flux.container.as_ref().map(|c| c.mount_path.as_str()).unwrap_or_default(),
-                MOUNT,
-            ),
+            mount: mount(spec),
             joining: None,
         })
     }
@@ -282,6 +279,13 @@ fn resources(flux: &Flux, runner: &Container) -> Resources {
         gpus: count(given.gpus).or_else(|| gpus(runner)),
         bind_tasks: false,
     }
+}
+
+/// Where Flux and its configuration are mounted in the pods of a MiniCluster.
+pub(crate) fn mount(spec: &flux_operator_api::MiniClusterSpec) -> String {
+    let container = spec.flux.as_ref().and_then(|flux| flux.container.as_ref());
+    let path = container.map(|container| container.mount_path.as_str());
+    non_empty_or(path.unwrap_or_default(), MOUNT)
 }
 
 /// A second run of a user's command must be requested; an interactive cluster may be restarted

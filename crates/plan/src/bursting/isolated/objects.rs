@@ -7,14 +7,14 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::minicluster::{Logging, Restart, Scheduler};
 use flux_operator_flux::{Certificate, JobRun};
 use flux_operator_wire::JobspecText;
-use flux_operator_wire::names::{command, file};
+use flux_operator_wire::names::{command, file, option};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::bursting::remote_pool::{PoolPods, RemotePoolError, with_pods};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, mount};
 use crate::joining::broker_spec;
 use crate::kubernetes::{self, Keys, NewKeys, Rendering, Settings, agent_path, keys_path};
 use crate::valid::{Valid, runner_mut};
@@ -100,10 +100,12 @@ fn minicluster(home: &MiniCluster, name: &str, pods: &IsolatedPods<'_>) -> MiniC
     spec.restart = Some(Restart { limit: Some(0) });
     // The log has the output of the job, and as little else as possible.
     spec.logging = Some(Logging { quiet: true, ..Logging::default() });
+    let mount = mount(&spec);
     if let Some(runner) = runner_mut(&mut spec.containers) {
         runner.launcher = true;
         let jobspec = format!("{}/{}", keys_path(), file::JOBSPEC);
-        runner.args = vec![agent_path(), command::RUN_JOB.to_owned(), jobspec];
+        let words = [command::RUN_JOB, &jobspec, option::ROOT, &mount].map(str::to_owned);
+        runner.args = [agent_path()].into_iter().chain(words).collect();
     }
     let mut minicluster = MiniCluster::new(name, spec);
     minicluster.metadata.name = Some(name.to_owned());
