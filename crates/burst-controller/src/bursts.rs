@@ -78,7 +78,9 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let now = Timestamp::now();
     let namespace = burst.namespace().unwrap_or_default();
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
-    if context.stores.unreadable.contains::<MiniCluster>(&namespace, &burst.spec.cluster) {
+    let is_unreadable =
+        context.stores.unreadable.contains::<MiniCluster>(&namespace, &burst.spec.cluster);
+    if is_unreadable {
         // It exists, and may have jobs on the nodes: it is not taken for deleted.
         match while_unreadable(burst, now) {
             WhileUnreadable::Wait => return Ok(AFTER_ERROR),
@@ -109,12 +111,19 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             tracing::warn!(burst = %ObjectRef::from_obj(burst), target, %reason, why, "a target fails");
         }
     }
-    let home = match home_order(burst).filter(|_| burst.is_isolated() && cluster.is_some()) {
+    let others = match burst.is_isolated() {
+        true => context.stores.bursts.state(),
+        false => Vec::new(),
+    };
+    let order = home_order(burst, &others).filter(|_| burst.is_isolated() && cluster.is_some());
+    let home = match order {
         Some(goal) => context.feeds.hand_over(burst, goal).await,
         None => HomeTurn::NotAsked,
     };
     let observed = BurstObserved {
         cluster: cluster.as_deref(),
+        is_unreadable,
+        others: &others,
         target: view,
         running: context.feeds.running(&reference),
         home,

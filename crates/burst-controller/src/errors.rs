@@ -11,7 +11,12 @@ const MAX_MESSAGE: usize = 512;
 
 /// An error with its causes, in one line, and not longer than a condition should be.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let text = error_chain::chain(error).replace('\n', " ");
+    cut(&error_chain::chain(error))
+}
+
+/// A text in one line, and not longer than a condition should be.
+pub(crate) fn cut(text: &str) -> String {
+    let text = text.replace('\n', " ");
     let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MAX_MESSAGE).last();
     match text.len() > MAX_MESSAGE {
         true => text[..end.unwrap_or_default()].to_owned(),

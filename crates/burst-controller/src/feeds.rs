@@ -8,11 +8,11 @@ use std::time::Duration;
 use flux_operator_api::view::InstanceJobs;
 use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_flux::IdSet;
-use flux_operator_plan::bursting::HomeTurn;
+use flux_operator_plan::bursting::{HomeTurn, needs_jobspec};
 use flux_operator_service::lock::lock;
 use flux_operator_wire::JobGoal;
-use kube::Client;
 use kube::runtime::reflector::ObjectRef;
+use kube::{Client, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -36,6 +36,9 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The delay between two answers: a busy queue changes all the time.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How often the lead holds a job again that is handed over: its user may have released it.
+const HOLD_AGAIN: Duration = Duration::from_secs(15);
+
 type Cluster = ObjectRef<MiniCluster>;
 
 /// What is known of all MiniClusters that are of interest.
@@ -44,6 +47,8 @@ pub(crate) struct Feeds {
     operator: Client,
     changes: mpsc::UnboundedSender<Change>,
     known: Arc<Mutex<HashMap<Cluster, Feed>>>,
+    /// When jobs that are handed over were held last, by the uid of the Burst.
+    held: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
 struct Feed {
@@ -61,7 +66,7 @@ impl Drop for Feed {
 impl Feeds {
     /// Feeds from the operator that this client reaches.
     pub(crate) fn new(operator: Client, changes: mpsc::UnboundedSender<Change>) -> Feeds {
-        Feeds { operator, changes, known: Arc::default() }
+        Feeds { operator, changes, known: Arc::default(), held: Arc::default() }
     }
 
     /// Has a feed for each of these MiniClusters, and for no other.
@@ -107,9 +112,22 @@ impl Feeds {
     }
 
     /// Has the lead of the MiniCluster of a Burst do with the job at home what is to be done, and
-    /// returns what has become of it.
+    /// returns what has become of it. A job that is handed over is held again only now and then.
     pub(crate) async fn hand_over(&self, burst: &Burst, goal: JobGoal) -> HomeTurn {
+        let is_held_again = goal == JobGoal::Held && !needs_jobspec(burst);
+        if is_held_again && !self.is_hold_due(&burst.uid().unwrap_or_default()) {
+            return HomeTurn::NotAsked;
+        }
         hand_over(&self.operator, burst, goal).await
+    }
+
+    /// Whether a job was not held for a while. Then it is held now.
+    fn is_hold_due(&self, burst: &str) -> bool {
+        let mut held = lock(&self.held);
+        held.retain(|_, at| at.elapsed() < HOLD_AGAIN);
+        let is_due = !held.contains_key(burst);
+        held.entry(burst.to_owned()).or_insert_with(Instant::now);
+        is_due
     }
 
     fn store(&self, cluster: &Cluster, jobs: InstanceJobs) {
@@ -171,4 +189,22 @@ async fn ask(
     let limit = Duration::from_secs(u64::from(WAIT_SECONDS)) + RESPONSE_TIME;
     let response = tokio::time::timeout(limit, operator.request(request)).await;
     response.map_err(|_elapsed| FeedError::TimedOut)?.map_err(FeedError::Ask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_is_handed_over_is_held_again_only_now_and_then() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let operator = Client::try_from(config).unwrap();
+        let feeds = Feeds::new(operator, mpsc::unbounded_channel().0);
+        assert!(feeds.is_hold_due("a"));
+        assert!(!feeds.is_hold_due("a"));
+        assert!(feeds.is_hold_due("b"), "each has its own time");
+        tokio::time::advance(HOLD_AGAIN).await;
+        assert!(feeds.is_hold_due("a"));
+        assert_eq!(lock(&feeds.held).len(), 1, "the other one is forgotten");
+    }
 }

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use flux_operator_api::Burst;
-use flux_operator_api::view::{HandOverGoal, HandOverRequest, HandOverState, HandedOverJob};
+use flux_operator_api::view::{
+    ErrorResponse, HandOverGoal, HandOverRequest, HandOverState, HandedOverJob,
+};
 use flux_operator_plan::bursting::{HomeJob, HomeTurn};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use http::StatusCode;
+use kube::client::Body;
 use kube::{Client, ResourceExt};
 
-use crate::errors::chain;
+use crate::errors::{chain, cut};
 
 /// How long the operator may wait for the lead before it answers, in seconds. Few Bursts are
 /// reconciled at the same time.
@@ -24,11 +28,24 @@ pub(crate) async fn hand_over(operator: &Client, burst: &Burst, goal: JobGoal) -
         Err(error) => return HomeTurn::Failed(format!("failed to write a request: {error}")),
     };
     let limit = Duration::from_secs(WAIT_SECONDS) + RESPONSE_TIME;
-    match tokio::time::timeout(limit, operator.request::<HandedOverJob>(request)).await {
-        Ok(Ok(job)) => turn(job),
-        Ok(Err(error)) => failure(&error),
+    match tokio::time::timeout(limit, ask(operator, request)).await {
+        Ok(Ok((status, body))) => turn(status, body.as_ref()),
+        Ok(Err(error)) => {
+            HomeTurn::Failed(format!("failed to ask the operator: {}", chain(&error)))
+        }
         Err(_elapsed) => HomeTurn::Failed("the operator does not respond".into()),
     }
+}
+
+/// Not [`Client::request`]: an error of the operator is not one of an API server, and an answer that
+/// cannot be parsed would be logged, with the job's environment.
+async fn ask(
+    operator: &Client,
+    request: http::Request<Vec<u8>>,
+) -> Result<(StatusCode, impl AsRef<[u8]>), kube::Error> {
+    let response = operator.send(request.map(Body::from)).await?;
+    let status = response.status();
+    Ok((status, response.into_body().collect_bytes().await?))
 }
 
 fn request(burst: &Burst, goal: JobGoal) -> Result<http::Request<Vec<u8>>, http::Error> {
@@ -50,8 +67,16 @@ fn request(burst: &Burst, goal: JobGoal) -> Result<http::Request<Vec<u8>>, http:
     http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json").body(body)
 }
 
-fn turn(job: HandedOverJob) -> HomeTurn {
-    let HandedOverJob { state, urgency, jobspec, too_large } = job;
+/// What a response says.
+fn turn(status: StatusCode, body: &[u8]) -> HomeTurn {
+    if !status.is_success() {
+        let error = serde_json::from_slice::<ErrorResponse>(body);
+        return failure(status, &error.map(|it| it.message).unwrap_or_default());
+    }
+    let Ok(HandedOverJob { state, urgency, jobspec, too_large }) = serde_json::from_slice(body)
+    else {
+        return HomeTurn::Failed("the operator's response cannot be parsed".into());
+    };
     let Some(state) = state else { return HomeTurn::Awaited };
     let state = match state {
         HandOverState::Pending => HomeJobState::Pending,
@@ -64,27 +89,24 @@ fn turn(job: HandedOverJob) -> HomeTurn {
     HomeTurn::Job(HomeJob { state, urgency, jobspec, is_too_large: too_large })
 }
 
-/// What an error of the operator means. The text of its answer is not one of an API server.
-fn failure(error: &kube::Error) -> HomeTurn {
-    let code = match error {
-        kube::Error::Api(status) => status.code,
-        error => {
-            return HomeTurn::Failed(format!("failed to ask the operator: {}", chain(error)));
-        }
-    };
-    let why = match code {
+/// What an error of the operator means.
+fn failure(status: StatusCode, message: &str) -> HomeTurn {
+    let why = match status.as_u16() {
         // It does not lead, or many jobs are handed over.
         429 | 503 => return HomeTurn::Awaited,
-        400 => "isolatedJob is not the id of a job",
-        403 => "the burst controller may not patch the MiniCluster",
-        404 | 405 => "the operator does not know the MiniCluster, or is older than this controller",
         504 => {
-            "the lead does not hand over the job: it may not be ready, or its agent is older than the \
-             operator; then create the MiniCluster again"
+            let why = "the lead does not hand over the job: it may not be ready, or its agent is older \
+                       than the operator; then create the MiniCluster again";
+            return HomeTurn::NoAnswer(why.into());
         }
-        _ => return HomeTurn::Failed(format!("the operator responded with HTTP {code}")),
+        400 => format!("the operator refuses the request: {}", cut(message)),
+        403 => "the burst controller may not patch the MiniCluster".into(),
+        404 | 405 => {
+            "the operator does not know the MiniCluster, or is older than this controller".into()
+        }
+        code => format!("the operator responded with HTTP {code}"),
     };
-    HomeTurn::Failed(why.into())
+    HomeTurn::Failed(why)
 }
 
 #[cfg(test)]
@@ -106,13 +128,30 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_state_is_awaited() {
-        assert_eq!(turn(HandedOverJob::default()), HomeTurn::Awaited);
+        let answer = |job: &HandedOverJob| turn(StatusCode::OK, &serde_json::to_vec(job).unwrap());
+        assert_eq!(answer(&HandedOverJob::default()), HomeTurn::Awaited);
         let held = HandedOverJob {
             state: Some(HandOverState::Held),
             jobspec: "{}".into(),
             ..HandedOverJob::default()
         };
-        let HomeTurn::Job(job) = turn(held) else { panic!("it is an answer") };
+        let HomeTurn::Job(job) = answer(&held) else { panic!("it is an answer") };
         assert_eq!((job.state, job.jobspec.as_secret_str()), (HomeJobState::Held, "{}"));
+    }
+
+    #[test]
+    fn errors_of_the_operator_are_told_apart_by_their_code() {
+        let error = |code| {
+            let error = ErrorResponse { message: "the message is too long".into() };
+            turn(StatusCode::from_u16(code).unwrap(), &serde_json::to_vec(&error).unwrap())
+        };
+        assert!(matches!(error(504), HomeTurn::NoAnswer(_)));
+        assert!(matches!(error(404), HomeTurn::Failed(_)));
+        for code in [429, 503] {
+            assert_eq!(error(code), HomeTurn::Awaited);
+        }
+        let HomeTurn::Failed(why) = error(400) else { panic!("it is refused") };
+        assert_eq!(why, "the operator refuses the request: the message is too long");
+        assert!(matches!(turn(StatusCode::OK, b"hunter2"), HomeTurn::Failed(_)));
     }
 }

@@ -40,7 +40,8 @@ fn user_seconds(spec: &MiniClusterSpec) -> Option<i64> {
     spec.pod.as_ref().and_then(|pod| pod.termination_grace_period_seconds)
 }
 
-fn has_archive(spec: &MiniClusterSpec) -> bool {
+/// Whether Flux writes an archive when it stops.
+pub(crate) fn has_archive(spec: &MiniClusterSpec) -> bool {
     spec.archive.as_ref().is_some_and(|archive| !archive.path.is_empty())
 }
 

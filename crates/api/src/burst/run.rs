@@ -17,7 +17,7 @@ pub struct BurstRun {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 
-    /// When it was started at the target.
+    /// When it was started at the target. Unset: that was not observed.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub started_at: String,
 
@@ -36,6 +36,11 @@ pub struct BurstRun {
     /// Record: the job's urgency before it was held for the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<i32>,
+
+    /// Record: its Job may exist at the target, or the job has run there. Then the job at home is never
+    /// given back to the queue.
+    #[serde(default)]
+    pub may_have_run: bool,
 
     /// Record: what remained to do with the output was done, even if there is none.
     #[serde(default)]

@@ -455,7 +455,7 @@ reasons! {
         "The target has not been asked yet.",
         "Nothing.";
     NotPortable: NeedsUser, [Bursting],
-        "The job cannot run in an instance of its own elsewhere, or was given back before it was started there.",
+        "The job cannot run in an instance of its own elsewhere.",
         "Read the message and submit the job as it says. It waits at home; delete the Burst to have it tried again.";
     Preparing: Progress, [Bursting],
         "Ranks are leased, and objects are created at the target.",

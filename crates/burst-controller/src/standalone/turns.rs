@@ -221,6 +221,8 @@ impl<T: Targets> Turns<T> {
             target: view,
             running: running.clone(),
             home: HomeTurn::NotAsked,
+            is_unreadable: false,
+            others: &[],
             now,
         };
         let BurstDecision { status, step, requeue_at } = decide_burst(&burst, &observed);

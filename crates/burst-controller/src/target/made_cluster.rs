@@ -3,7 +3,7 @@
 
 use flux_operator_api::Burst;
 use flux_operator_api::burst::KubeconfigTarget;
-use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView};
+use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView, keeps_cluster};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -87,7 +87,9 @@ impl Target for MadeCluster<'_> {
 
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            match self.is_ready(pool.burst).await? {
+            // The Job of a run is created only when that is recorded.
+            let is_recorded = pool.burst.run().is_none_or(|run| run.may_have_run);
+            match is_recorded && self.is_ready(pool.burst).await? {
                 true => self.inside(pool.burst).await?.create(pool).await,
                 false => self.maker.make(pool.burst, pool.burst.spec.nodes).await.map(drop),
             }
@@ -116,6 +118,9 @@ impl Target for MadeCluster<'_> {
 
     fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
+            if keeps_cluster(pool.burst) {
+                return self.inside(pool.burst).await?.delete(pool).await;
+            }
             // Brokers that are told to stop leave at once; those of a machine that is gone are missed
             // after a while. If it does not respond, that is how it is.
             if self.is_ready(pool.burst).await?

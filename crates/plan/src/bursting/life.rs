@@ -223,11 +223,16 @@ pub fn needs_nodes(cluster: &MiniCluster) -> bool {
     needs_no_nodes(cluster).is_none()
 }
 
-/// Why the instance of a MiniCluster needs no more nodes, if it does not.
-fn needs_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
+/// Whether a MiniCluster has finished.
+pub(super) fn has_finished(cluster: &MiniCluster) -> bool {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice());
     let finished = verdict::find(conditions.unwrap_or_default(), ConditionType::JobFinished);
-    match finished.is_some_and(|it| it.status == "True") {
+    finished.is_some_and(|it| it.status == "True")
+}
+
+/// Why the instance of a MiniCluster needs no more nodes, if it does not.
+fn needs_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
+    match has_finished(cluster) {
         true => Some("its MiniCluster has finished"),
         false => cluster.spec.suspend.then_some("its MiniCluster is suspended"),
     }

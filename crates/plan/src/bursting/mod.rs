@@ -22,7 +22,7 @@ pub use claim::{deadline_seconds, has_claim, release};
 pub use events::burst_events;
 pub use isolated::{
     HomeJob, HomeTurn, IsolatedObjects, IsolatedPods, RECORD_SECONDS, after_output, home_order,
-    isolated_objects, isolated_secret_name, output_name,
+    isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec, output_name,
 };
 pub use joiner::{joiner, joiner_trouble};
 pub use life::{

@@ -1,5 +1,7 @@
 //! What was observed of a Burst: the input of its decisions.
 
+use std::sync::Arc;
+
 use flux_operator_api::minicluster::Lease;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
@@ -18,6 +20,10 @@ use crate::status::{RunView, of_pod};
 pub struct BurstObserved<'a> {
     /// The MiniCluster that it names, if it exists.
     pub cluster: Option<&'a MiniCluster>,
+    /// It exists, and cannot be read.
+    pub is_unreadable: bool,
+    /// Other Bursts: of those for the same job, one runs it.
+    pub others: &'a [Arc<Burst>],
     /// What exists at the target; `None` if it was not asked.
     pub target: Option<Result<TargetView, TargetFailure>>,
     /// The ranks of jobs that run in the instance, one entry for each job; `None` while they are not

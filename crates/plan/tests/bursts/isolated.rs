@@ -1,303 +1,16 @@
 //! A run in an instance of its own: what becomes of it and of the job at home, also if the controller
 //! is killed before any step.
 
-use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
-use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeJob, HomeTurn, Presence,
-    RECORD_SECONDS, TargetFailure, TargetView, after_failure, after_output, decide_burst,
-    field_manager, home_order, must_ask_target, output_name,
-};
-use flux_operator_plan::status::{RunEnd, RunView};
-use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use flux_operator_plan::bursting::{HomeTurn, Presence, RECORD_SECONDS, burst_events, output_name};
+use flux_operator_wire::HomeJobState;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::world::{World, burst, failure, start};
-
-const JOBSPEC: &str = r#"{"version": 1, "resources": [{"type": "node", "count": 9, "with": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}]}], "tasks": [{"command": ["sh", "-c", "exit 7"], "slot": "task", "count": {"per_slot": 1}}], "attributes": {"system": {"duration": 0, "environment": {"TOKEN": "hunter2"}, "cwd": "/tmp"}}}"#;
-
-/// A job at home, a target, and a Burst that runs the one at the other.
-struct Run {
-    burst: Option<Burst>,
-    world: World,
-    /// The job at home.
-    home: HomeJobState,
-    urgency: u32,
-    message: String,
-    jobspec: String,
-    /// The lead does not answer.
-    is_silent: bool,
-    /// At the target.
-    presence: Presence,
-    failure: Option<TargetFailure>,
-    /// How often a pod of the lead was started, and how long it runs, in seconds.
-    started: usize,
-    started_at: Option<Timestamp>,
-    takes: i64,
-    exit: RunEnd,
-    /// Pods do not start.
-    has_no_nodes: bool,
-    /// The lead starts just before its Job is deleted.
-    starts_late: bool,
-    /// Pods that are being deleted are there for a while.
-    lingers: bool,
-    /// Its cluster is made for it, and does not answer any more once the Burst is deleted.
-    is_made: bool,
-    saved: usize,
-    finished: usize,
-    now: Timestamp,
-}
-
-impl Run {
-    fn new(urgency: u32) -> Run {
-        let spec = json!({ "isolatedJob": "f2b", "nodes": 9, "target": { "maxNodes": 9 } });
-        let mut burst = burst(&spec);
-        burst.metadata.owner_references = serde_json::from_value(json!([{ "kind": "BurstPolicy",
-            "apiVersion": "flux-framework.org/v1alpha2", "name": "p", "uid": "u" }]))
-        .unwrap();
-        burst.spec.policy = "p".into();
-        Run {
-            burst: Some(burst),
-            world: World::new(json!({})),
-            home: if urgency == 0 { HomeJobState::Held } else { HomeJobState::Pending },
-            urgency,
-            message: String::new(),
-            jobspec: JOBSPEC.into(),
-            is_silent: false,
-            presence: Presence::Nothing,
-            failure: None,
-            started: 0,
-            started_at: None,
-            takes: 3,
-            exit: RunEnd { exit_code: Some(7), message: String::new() },
-            has_no_nodes: false,
-            starts_late: false,
-            lingers: false,
-            is_made: false,
-            saved: 0,
-            finished: 0,
-            now: start(),
-        }
-    }
-
-    fn burst(&self) -> &Burst {
-        self.burst.as_ref().unwrap()
-    }
-
-    fn run(&self) -> flux_operator_api::burst::BurstRun {
-        self.burst().run().cloned().unwrap_or_default()
-    }
-
-    fn reason(&self, kind: &str) -> String {
-        let conditions = self.burst().status.clone().unwrap_or_default().conditions;
-        let found = conditions.iter().find(|it| it.type_ == kind);
-        found.map(|it| format!("{} {}", it.status, it.reason)).unwrap_or_default()
-    }
-
-    /// A Burst whose cluster is made in Google Kubernetes Engine.
-    fn with_made_cluster() -> Run {
-        let gke = json!({ "name": "gke", "maxNodes": 9, "gke": { "project": "science",
-            "location": "us-central1-a", "machineType": "c3-standard-8",
-            "serviceAccount": "maker" } });
-        let mut run = Run { is_made: true, ..Run::new(16) };
-        run.burst.as_mut().unwrap().spec.target = serde_json::from_value(gke).unwrap();
-        run
-    }
-
-    /// What a target says whose cluster is made for the run.
-    fn view_outside(&self) -> Option<TargetView> {
-        let is_deleting = self.burst().metadata.deletion_timestamp.is_some();
-        let is_inside = matches!(self.presence, Presence::Complete | Presence::ClusterReady);
-        let is_asked = is_inside && !self.run().output_settled && !is_deleting;
-        let presence = if is_inside { Presence::ClusterReady } else { self.presence.clone() };
-        (self.is_made && !is_asked).then(|| TargetView { presence, ..TargetView::default() })
-    }
-
-    fn view(&self) -> TargetView {
-        if let Some(view) = self.view_outside() {
-            return view;
-        }
-        let has_pods = matches!(self.presence, Presence::Complete | Presence::Leaving);
-        let is_over = self
-            .started_at
-            .is_some_and(|at| self.now >= at + SignedDuration::from_secs(self.takes));
-        let run = RunView {
-            lead_pod: (has_pods && self.started > 0).then(|| "pod".to_owned()),
-            started: self.started_at.filter(|_| has_pods),
-            end: (is_over && self.presence == Presence::Complete).then(|| self.exit.clone()),
-        };
-        let nodes = if self.presence == Presence::Complete && !is_over { 9 } else { 0 };
-        TargetView {
-            presence: self.presence.clone(),
-            nodes,
-            present: Some(nodes),
-            run: Some(run),
-            ..TargetView::default()
-        }
-    }
-
-    /// What the operator and the lead do with an order.
-    fn turn(&mut self) -> HomeTurn {
-        let Some(goal) = home_order(self.burst()) else { return HomeTurn::NotAsked };
-        if self.is_silent {
-            return HomeTurn::Failed("the lead does not answer".into());
-        }
-        let before = (self.urgency > 0).then_some(self.urgency);
-        let is_waiting = matches!(self.home, HomeJobState::Pending | HomeJobState::Held);
-        match goal {
-            JobGoal::Held if is_waiting => self.home = HomeJobState::Held,
-            JobGoal::Canceled(message) if self.home != HomeJobState::Finished => {
-                self.home = HomeJobState::Finished;
-                self.message = message;
-            }
-            JobGoal::Released(urgency) if is_waiting => {
-                assert!(urgency.is_none() || urgency == before);
-                self.home = match self.urgency {
-                    0 => HomeJobState::Held,
-                    _ => HomeJobState::Pending,
-                };
-            }
-            _ => {}
-        }
-        let jobspec = JobspecText::new(self.jobspec.clone());
-        HomeTurn::Job(HomeJob { state: self.home, urgency: before, jobspec, is_too_large: false })
-    }
-
-    /// One reconciliation. It may be killed before the status is written, or before the step is made.
-    fn reconcile(&mut self, killed: Option<bool>) {
-        if self.burst.is_none() {
-            return;
-        }
-        let home = self.turn();
-        let asks = must_ask_target(self.burst(), self.now);
-        let target = asks.then(|| self.failure.clone().map_or_else(|| Ok(self.view()), Err));
-        let world = std::mem::replace(&mut self.world, World::new(json!({})));
-        let cluster = world.cluster.as_ref();
-        let observed = BurstObserved { cluster, target, running: None, home, now: self.now };
-        let BurstDecision { status, step, requeue_at } = decide_burst(self.burst(), &observed);
-        assert!(requeue_at.is_none_or(|at| at > self.now), "it would be asked again at once");
-        let text = serde_json::to_string(&status).unwrap();
-        assert!(!text.contains("hunter2"), "the environment is in the status");
-        if killed != Some(true) {
-            self.burst.as_mut().unwrap().status = Some(status);
-            if killed.is_none()
-                && let Some(step) = step
-            {
-                match self.failure.clone().filter(|_| is_at_target(&step)) {
-                    Some(failure) => {
-                        let status = after_failure(self.burst(), &observed, failure);
-                        self.burst.as_mut().unwrap().status = Some(status);
-                    }
-                    None => {
-                        let has_job = matches!(observed.home, HomeTurn::Job(_));
-                        self.world = world;
-                        self.make(&step, has_job);
-                        self.pass();
-                        return;
-                    }
-                }
-            }
-        }
-        self.world = world;
-        self.pass();
-    }
-
-    fn make(&mut self, step: &BurstStep, has_job: bool) {
-        match step {
-            BurstStep::AddFinalizer => {
-                let finalizers = Some(vec![BURST_FINALIZER.to_owned()]);
-                self.burst.as_mut().unwrap().metadata.finalizers = finalizers;
-            }
-            BurstStep::ClaimCluster(claim) => {
-                assert_eq!(claim["spec"], Value::Null, "there is no invitation");
-                let manager = Some(field_manager(self.burst()));
-                let cluster = self.world.cluster.as_mut().unwrap();
-                cluster.metadata.finalizers = Some(vec![BURST_FINALIZER.to_owned()]);
-                cluster.metadata.managed_fields =
-                    Some(vec![ManagedFieldsEntry { manager, ..Default::default() }]);
-            }
-            BurstStep::Create => {
-                assert!(has_job, "there is no jobspec");
-                assert_eq!(self.run().state, RunState::Starting, "it is recorded first");
-                assert_eq!(self.burst().status.as_ref().unwrap().cluster_made, self.is_made);
-                self.presence = match (&self.presence, self.is_made) {
-                    (Presence::Nothing, true) => Presence::ClusterComing("it comes".into()),
-                    (Presence::Nothing, false) | (Presence::ClusterReady, _) => Presence::Complete,
-                    (presence, _) => presence.clone(),
-                };
-            }
-            BurstStep::SaveOutput(pod) => {
-                assert_eq!((pod.as_str(), self.run().exit_code), ("pod", self.exit.exit_code));
-                self.saved += 1;
-                let name = output_name(self.burst());
-                let status = after_output(self.burst(), Ok(name));
-                self.burst.as_mut().unwrap().status = Some(status);
-            }
-            BurstStep::DeleteObjects => {
-                if self.starts_late && self.started == 0 {
-                    self.started = 1;
-                    self.started_at = Some(self.now);
-                }
-                self.presence = match (&self.presence, self.lingers) {
-                    (Presence::ClusterDeleted, _) => Presence::Nothing,
-                    _ if self.is_made => Presence::ClusterDeleted,
-                    (_, true) => Presence::Leaving,
-                    (_, false) => Presence::Nothing,
-                };
-            }
-            BurstStep::Finish => {
-                assert_eq!(self.presence, Presence::Nothing);
-                self.finished += 1;
-                let cluster = self.world.cluster.as_mut().unwrap();
-                cluster.metadata.finalizers = None;
-                cluster.metadata.managed_fields = None;
-                let burst = self.burst.as_mut().unwrap();
-                burst.metadata.finalizers = None;
-                if burst.metadata.deletion_timestamp.is_some() {
-                    self.burst = None;
-                }
-            }
-            BurstStep::DeleteSelf(_) => self.delete(),
-            BurstStep::Scale(_) => panic!("it has a constant size"),
-        }
-    }
-
-    fn delete(&mut self) {
-        let burst = self.burst.as_mut().unwrap();
-        burst.metadata.deletion_timestamp = Some(Time(self.now));
-        if burst.metadata.finalizers.is_none() {
-            self.burst = None;
-        }
-    }
-
-    /// A second passes, and pods start.
-    fn pass(&mut self) {
-        self.now += SignedDuration::from_secs(1);
-        if matches!(self.presence, Presence::ClusterComing(_)) {
-            self.presence = Presence::ClusterReady;
-        }
-        if self.presence == Presence::Complete && self.started_at.is_none() && !self.has_no_nodes {
-            self.started += 1;
-            self.started_at = Some(self.now);
-        }
-        if self.presence == Presence::Leaving && !self.lingers {
-            self.presence = Presence::Nothing;
-        }
-    }
-
-    fn settle(&mut self) {
-        for _ in 0..40 {
-            self.reconcile(None);
-        }
-    }
-}
-
-fn is_at_target(step: &BurstStep) -> bool {
-    matches!(step, BurstStep::Create | BurstStep::DeleteObjects | BurstStep::SaveOutput(_))
-}
+use super::run::{JOBSPEC, Run};
+use super::world::{failure, start};
 
 #[test]
 fn a_job_runs_once_and_its_exit_code_comes_back() {
@@ -421,11 +134,14 @@ fn a_result_waits_for_the_lead_to_be_there_again() {
     for _ in 0..10 {
         run.reconcile(None);
     }
-    run.is_silent = true;
+    run.silence = Some(HomeTurn::NoAnswer("the lead does not answer".into()));
+    run.settle();
+    run.now += SignedDuration::from_secs(5000);
     run.settle();
     assert_eq!(run.run().state, RunState::Finishing);
     assert_eq!(run.burst().status.as_ref().unwrap().phase, "LenderNotReady");
-    run.is_silent = false;
+    assert_eq!((run.saved, &run.presence), (1, &Presence::Nothing), "what costs is not kept");
+    run.silence = None;
     run.settle();
     assert_eq!((run.run().state, run.home), (RunState::Failed, HomeJobState::Finished));
 }
@@ -450,7 +166,8 @@ fn a_run_is_not_started_again_when_its_cluster_does_not_say_whether_it_was() {
             run.reconcile(None);
         }
         run.delete();
-        run.settle();
+        // It may answer again for a minute.
+        (0..3).for_each(|_| run.settle());
         assert!(run.burst.is_none());
         assert_eq!(run.presence, Presence::Nothing, "{before}");
         let waits = run.home == HomeJobState::Pending;
@@ -488,6 +205,202 @@ fn a_run_whose_minicluster_is_deleted_is_given_back() {
     assert_eq!((run.presence, run.finished), (Presence::Nothing, 1));
 }
 
+/// Its pods never started: it waits at home as before, and the target is not tried again for a while.
+#[test]
+fn a_job_that_has_not_started_in_a_cluster_that_was_made_for_it_is_not_canceled() {
+    for inside_answers in [true, false] {
+        let mut run = Run::with_made_cluster();
+        (run.has_no_nodes, run.inside_answers) = (true, inside_answers);
+        run.settle();
+        assert_eq!((&run.presence, run.run().state), (&Presence::Complete, RunState::Starting));
+        run.delete();
+        let mut last = run.run();
+        for _ in 0..120 {
+            run.reconcile(None);
+            last = run.burst.as_ref().map_or(last, |burst| burst.run().cloned().unwrap());
+        }
+        assert!(run.burst.is_none());
+        assert_eq!(run.presence, Presence::Nothing);
+        let expected = if inside_answers { HomeJobState::Pending } else { HomeJobState::Finished };
+        assert_eq!((run.home, last.started_at.as_str()), (expected, ""), "it was not observed");
+    }
+}
+
+/// One look at a cluster without its kubeconfig says nothing about the run.
+#[test]
+fn a_cluster_without_its_kubeconfig_for_a_moment_does_not_end_a_run() {
+    let mut run = Run::with_made_cluster();
+    run.takes = 100;
+    run.settle();
+    assert_eq!(run.run().state, RunState::Running);
+    run.lapses = true;
+    run.settle();
+    assert_eq!((run.run().state, run.home), (RunState::Running, HomeJobState::Held));
+    run.lapses = false;
+    run.now += SignedDuration::from_secs(100);
+    run.reconcile(None);
+    assert_eq!(run.run().state, RunState::Finishing);
+    run.lapses = true;
+    run.settle();
+    assert!(!run.run().output_settled, "the output may still be read");
+    run.lapses = false;
+    run.settle();
+    assert_eq!((run.run().state, run.saved, run.started), (RunState::Failed, 1, 1));
+}
+
+/// The Job was created, and it starts while the target does not respond.
+#[test]
+fn a_target_that_does_not_respond_at_the_join_deadline_does_not_end_a_run() {
+    let mut run = Run::new(16);
+    (run.takes, run.has_no_nodes) = (2000, true);
+    run.settle();
+    run.failure = failure(flux_operator_api::Reason::TargetUnreachable);
+    run.reconcile(None);
+    run.has_no_nodes = false;
+    run.now += SignedDuration::from_secs(1500);
+    run.settle();
+    assert_eq!(run.burst().metadata.deletion_timestamp, None);
+    run.failure = None;
+    run.now += SignedDuration::from_secs(600);
+    run.settle();
+    assert_eq!((run.run().state, run.started), (RunState::Running, 1));
+}
+
+/// Its archive has the job: it would run again when it is resumed.
+#[test]
+fn a_job_of_a_suspended_minicluster_with_an_archive_is_canceled_when_it_is_resumed() {
+    let mut run = Run::new(16);
+    run.takes = 1000;
+    run.settle();
+    let spec = &mut run.world.cluster.as_mut().unwrap().spec;
+    spec.archive = serde_json::from_value(json!({ "path": "/state.tgz" })).unwrap();
+    spec.suspend = true;
+    run.silence = Some(HomeTurn::NoAnswer("there is no lead".into()));
+    run.settle();
+    assert_eq!((&run.presence, run.finished), (&Presence::Nothing, 0), "nothing is left there");
+    run.world.cluster.as_mut().unwrap().spec.suspend = false;
+    run.silence = None;
+    run.settle();
+    assert!(run.burst.is_none());
+    assert_eq!((run.home, run.started), (HomeJobState::Finished, 1));
+}
+
+#[test]
+fn a_job_is_left_as_it_is_only_if_its_minicluster_is_over() {
+    type Change = fn(&mut Run);
+    let cases: [(&str, Change, bool); 6] = [
+        ("unreadable", |run| run.is_unreadable = true, false),
+        ("suspended", |run| run.world.cluster.as_mut().unwrap().spec.suspend = true, false),
+        ("archived", |run| finish_home(run, json!({ "path": "/state.tgz" })), false),
+        ("finished", |run| finish_home(run, Value::Null), true),
+        ("deleted", |run| run.world.cluster = None, true),
+        (
+            "another one",
+            |run| run.world.cluster.as_mut().unwrap().metadata.uid = Some("other".into()),
+            true,
+        ),
+    ];
+    for (name, change, is_settled) in cases {
+        let mut run = Run::new(16);
+        run.takes = 1000;
+        run.settle();
+        run.delete();
+        change(&mut run);
+        run.silence = Some(HomeTurn::NoAnswer("there is no lead".into()));
+        for _ in 0..10 {
+            if run.run().state == RunState::Finishing && run.run().home_settled {
+                break;
+            }
+            run.reconcile(None);
+        }
+        assert_eq!(run.run().home_settled, is_settled, "{name}");
+    }
+}
+
+fn finish_home(run: &mut Run, archive: Value) {
+    let cluster = run.world.cluster.as_mut().unwrap();
+    cluster.spec.archive = serde_json::from_value(archive).unwrap();
+    let finished = json!([{ "type": "JobFinished", "status": "True", "reason": "Completed",
+        "message": "", "lastTransitionTime": start().to_string() }]);
+    let mut status = cluster.status.clone().unwrap_or_default();
+    status.conditions = serde_json::from_value(finished).unwrap();
+    cluster.status = Some(status);
+}
+
+/// The lead may have held it although that was never recorded.
+#[test]
+fn a_job_that_may_be_held_is_released_although_the_operator_fails_for_a_while() {
+    let failed = HomeTurn::Failed("the operator does not respond".into());
+    let no_answer = HomeTurn::NoAnswer("the lead does not answer".into());
+    for (silence, wait, is_settled) in [
+        (failed.clone(), 600, false),
+        (failed, 4000, true),
+        (no_answer, 0, true),
+        (HomeTurn::Awaited, 4000, false),
+    ] {
+        let mut run = Run::new(16);
+        for _ in 0..2 {
+            run.reconcile(None);
+        }
+        run.home = HomeJobState::Held;
+        assert_eq!((run.run().state, run.run().urgency), (RunState::Holding, None));
+        run.delete();
+        run.silence = Some(silence);
+        run.reconcile(None);
+        run.now += SignedDuration::from_secs(wait);
+        run.settle();
+        assert_eq!(run.burst.is_none(), is_settled, "{wait}");
+        run.silence = None;
+        run.settle();
+        let expected = if is_settled { HomeJobState::Held } else { HomeJobState::Pending };
+        assert_eq!((run.burst.is_none(), run.home), (true, expected));
+    }
+}
+
+/// A user may release it, and it must not start there too.
+#[test]
+fn a_job_is_held_at_home_until_it_is_canceled() {
+    let mut run = Run::new(16);
+    run.takes = 20;
+    let mut states = Vec::new();
+    for _ in 0..60 {
+        let state = run.run().state;
+        if state == RunState::Running || !run.run().output_settled && run.run().may_have_run {
+            states.push(state);
+            run.home = HomeJobState::Pending;
+            run.reconcile(None);
+            assert_ne!(run.home, HomeJobState::Pending, "{state:?}");
+        } else {
+            run.reconcile(None);
+        }
+    }
+    states.dedup();
+    assert_eq!(states, [RunState::Starting, RunState::Running, RunState::Finishing]);
+    assert_eq!(run.home, HomeJobState::Finished);
+}
+
+/// Nobody has to do anything about it.
+#[test]
+fn a_run_that_is_given_back_before_its_start_does_not_warn() {
+    let mut run = Run::new(16);
+    run.has_no_nodes = true;
+    run.settle();
+    run.delete();
+    let mut before = run.burst().status.clone();
+    for _ in 0..20 {
+        run.reconcile(None);
+        let Some(burst) = &run.burst else { break };
+        let now = burst.status.clone().unwrap();
+        let events = burst_events(before.as_ref(), &now);
+        assert!(events.iter().all(|event| event.is_normal), "{events:?}");
+        if run.run().state == RunState::Finishing {
+            assert_eq!(run.reason("Finished"), "False GivingBack");
+        }
+        before = Some(now);
+    }
+    assert!(run.burst.is_none());
+}
+
 proptest! {
     /// Whenever the controller is killed, before a write or before a step, the job runs exactly once,
     /// and its exit code comes back.
@@ -516,8 +429,10 @@ proptest! {
         before in 0usize..20,
         kills in prop::collection::vec(prop_oneof![Just(None), Just(Some(true)), Just(Some(false))], 0..30),
         lingers in any::<bool>(),
+        is_made in any::<bool>(),
     ) {
-        let mut run = Run::new(16);
+        let mut run = if is_made { Run::with_made_cluster() } else { Run::new(16) };
+        run.inside_answers = true;
         for _ in 0..before {
             run.reconcile(None);
         }

@@ -9,5 +9,7 @@ mod isolated;
 mod life;
 mod made_clusters;
 mod standalone;
+mod rivals;
+mod run;
 mod usage;
 mod world;

@@ -142,7 +142,15 @@ impl World {
         });
         let running = Some(self.running.clone());
         let home = HomeTurn::NotAsked;
-        BurstObserved { cluster: self.cluster.as_ref(), target, running, home, now: self.now }
+        BurstObserved {
+            cluster: self.cluster.as_ref(),
+            is_unreadable: false,
+            others: &[],
+            target,
+            running,
+            home,
+            now: self.now,
+        }
     }
 
     /// One reconciliation of the controller, which may be killed before it makes the step; then the

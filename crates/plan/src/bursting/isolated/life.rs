@@ -4,23 +4,28 @@
 //! Holding: finalizer, claim, the job is held at home and its jobspec read
 //!    │ cannot run elsewhere: Refused               │ started or finished at home: given back
 //! Starting: Secret, ConfigMap, Service, Job at the target
-//! Running ─► Finishing: output saved, job at home canceled, objects deleted ─► Completed, Failed
+//! Running ─► Finishing: output saved ─► job at home canceled, objects deleted ─► Completed, Failed
 //! ```
 //!
 //! Every state is written before what it announces is done, and every step can be repeated. What has
-//! become of the job at home is asked of the operator with a desired state, [`home_order`].
+//! become of the job at home is asked of the operator with a desired state, `home_order`.
 
-use flux_operator_api::burst::{BurstRun, RunState};
+use flux_operator_api::burst::{BurstRun, RunState, TargetKind};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
 use flux_operator_flux::JobRun;
-use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
 
+use super::home::{HomeJob, HomeTurn, cut, was_prepared};
+use super::rivals::{Standing, standing};
 use super::state::{Facts, Problem, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
-use crate::bursting::life::{BurstDecision, BurstStep, has_finalizer, is_of, needs_nodes};
+use crate::bursting::life::{
+    BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes,
+};
 use crate::bursting::names::object_name;
 use crate::bursting::observed::{BurstObserved, Presence, TargetView};
+use crate::grace::has_archive;
 use crate::time::seconds_after;
 
 /// How long a run is shown after it is over, in seconds: one day.
@@ -29,83 +34,15 @@ pub const RECORD_SECONDS: i64 = 86_400;
 /// For how long it is tried to read the output, in seconds: a node that is gone has it no more.
 const OUTPUT_SECONDS: i64 = 600;
 
+/// For how long the operator may fail before a job that was never taken is left as it is, in seconds.
+const HOME_SECONDS: i64 = 3600;
+
 /// How soon the target and home are asked again, in seconds: at first, and later.
 const POLL_SECONDS: i64 = 1;
 const SLOW_POLL_SECONDS: i64 = 5;
 
 /// For how long the former, in seconds after the Burst was created or began to finish.
 const POLL_DURATION: i64 = 120;
-
-/// The longest message of a canceled job and of a status.
-const MAX_MESSAGE: usize = 400;
-
-/// What has become of the job at home.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HomeJob {
-    /// What it is.
-    pub state: HomeJobState,
-    /// Its urgency before it was held for this run; `None` if it was held already.
-    pub urgency: Option<u32>,
-    /// Its jobspec, of a job that is held.
-    pub jobspec: JobspecText,
-    /// The jobspec is larger than what can be handed over.
-    pub is_too_large: bool,
-}
-
-/// What the operator says about the job at home.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum HomeTurn {
-    /// It was not asked.
-    #[default]
-    NotAsked,
-    /// It has been asked, and the lead has not answered yet.
-    Awaited,
-    /// What has become of the job.
-    Job(HomeJob),
-    /// Why it does not answer.
-    Failed(String),
-}
-
-/// What the job at home should become now; `None` if it does not matter. It follows from what is
-/// recorded, so that it is never canceled for a result that could be lost.
-pub fn home_order(burst: &Burst) -> Option<JobGoal> {
-    let default = BurstRun::default();
-    let run = burst.run().unwrap_or(&default);
-    let is_deleting = burst.metadata.deletion_timestamp.is_some();
-    match run.state {
-        RunState::Holding if is_deleting || !has_finalizer(burst) => None,
-        RunState::Starting if is_deleting || was_prepared(burst) => None,
-        RunState::Holding | RunState::Starting => Some(JobGoal::Held),
-        RunState::Finishing if run.home_settled || !run.output_settled => None,
-        RunState::Finishing if run.started_at.is_empty() => {
-            let urgency = run.urgency.and_then(|urgency| u32::try_from(urgency).ok());
-            Some(JobGoal::Released(urgency))
-        }
-        RunState::Finishing => Some(JobGoal::Canceled(cancel_message(burst, run))),
-        RunState::Running | RunState::Completed | RunState::Failed | RunState::Refused => None,
-    }
-}
-
-/// Whether its objects have existed at the target.
-fn was_prepared(burst: &Burst) -> bool {
-    let mut conditions = burst.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|it| it.type_ == "Prepared" && it.status == "True")
-}
-
-/// Why the job at home is canceled.
-fn cancel_message(burst: &Burst, run: &BurstRun) -> String {
-    let name = burst.metadata.name.as_deref().unwrap_or_default();
-    let target = &burst.spec.target.name;
-    let end = match run.exit_code {
-        Some(code) => format!("exit code {code}"),
-        None => run.message.clone(),
-    };
-    cut(&format!("ran as Burst {name} at target {target}: {end}"))
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(MAX_MESSAGE).collect()
-}
 
 /// Name of the ConfigMap with the output of a run.
 pub fn output_name(burst: &Burst) -> String {
@@ -124,6 +61,32 @@ pub fn after_output(burst: &Burst, saved: Result<String, String>) -> BurstStatus
     status
 }
 
+/// Whether of what exists at the target a cluster that was made for the run is kept: only it can say
+/// whether the job has started.
+pub fn keeps_cluster(burst: &Burst) -> bool {
+    let state = burst.run().map(|run| run.state).unwrap_or_default();
+    burst.is_isolated()
+        && matches!(state, RunState::Holding | RunState::Starting | RunState::Running)
+}
+
+/// Whether a cluster is made first at a target.
+fn is_made(burst: &Burst) -> bool {
+    match burst.spec.target.kind() {
+        TargetKind::ClusterApi(_) | TargetKind::Command(_) | TargetKind::Gke(_) => true,
+        TargetKind::Cluster | TargetKind::Kubeconfig(_) | TargetKind::Mock(_) => false,
+    }
+}
+
+/// Whether a target does not say what has become of the run: its cluster exists, and does not respond.
+fn is_silent(view: &TargetView) -> bool {
+    let exists = match view.presence {
+        Presence::ClusterComing(_) | Presence::ClusterReady | Presence::Complete => true,
+        Presence::Nothing | Presence::Leaving => false,
+        Presence::ClusterDown | Presence::ClusterDeleted => false,
+    };
+    view.run.is_none() && exists
+}
+
 fn add_message(run: &mut BurstRun, text: &str) {
     let whole = match run.message.as_str() {
         "" => text.to_owned(),
@@ -131,6 +94,9 @@ fn add_message(run: &mut BurstRun, text: &str) {
     };
     run.message = cut(&whole);
 }
+
+/// Why a run has not taken place that was given back.
+const GIVEN_BACK: &str = "it was given back before it was started";
 
 /// What is decided, besides the status.
 struct Next {
@@ -145,7 +111,15 @@ pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
     let before = burst.run().cloned().unwrap_or_default();
-    let life = Life { burst, cluster, view, home: &observed.home, now: observed.now };
+    let life = Life {
+        burst,
+        cluster,
+        is_unreadable: observed.is_unreadable,
+        view,
+        home: &observed.home,
+        standing: standing(burst, observed.others),
+        now: observed.now,
+    };
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
     let Next { run, step, problem } = match (is_deleting, before.state.is_over()) {
         (_, true) => life.keep_record(before),
@@ -172,8 +146,10 @@ pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -
 struct Life<'a> {
     burst: &'a Burst,
     cluster: Option<&'a MiniCluster>,
+    is_unreadable: bool,
     view: Option<&'a TargetView>,
     home: &'a HomeTurn,
+    standing: Standing,
     now: Timestamp,
 }
 
@@ -190,13 +166,39 @@ impl Life<'_> {
         Life::step(run, BurstStep::DeleteSelf(why.to_owned()))
     }
 
-    /// Whether the job can still be asked about at home.
+    /// Whether the MiniCluster has an instance in which the job waits.
     fn has_home(&self) -> bool {
         let is_alive = |it: &MiniCluster| it.metadata.deletion_timestamp.is_none();
         self.cluster.is_some_and(|cluster| is_alive(cluster) && needs_nodes(cluster))
     }
 
+    /// Whether the job at home can never start again: it is not in an archive either.
+    fn is_home_gone(&self) -> bool {
+        let Some(cluster) = self.cluster else { return !self.is_unreadable };
+        let is_over = has_finished(cluster) && !has_archive(&cluster.spec);
+        cluster.metadata.deletion_timestamp.is_some() || is_over
+    }
+
+    /// The run is over before the job has started.
+    fn not_started(&self, mut run: BurstRun, why: &str) -> Next {
+        run.state = RunState::Finishing;
+        run.may_have_run = false;
+        run.output_settled = true;
+        run.finished_at = self.now.to_string();
+        run.message = cut(why);
+        Life::next(run)
+    }
+
+    /// Another Burst runs the job, and decides what becomes of it at home.
+    fn yield_to(&self, mut run: BurstRun, other: &str) -> Next {
+        run.home_settled = true;
+        self.not_started(run, &format!("Burst {other} runs this job"))
+    }
+
     fn go_on(&self, run: BurstRun) -> Next {
+        if let (RunState::Holding, Standing::Behind(other)) = (run.state, &self.standing) {
+            return self.yield_to(run, other);
+        }
         let is_over = self.now >= lifetime_end(self.burst);
         if is_over && run.state != RunState::Finishing {
             return Life::delete_self(run, "its lifetime is over");
@@ -212,11 +214,13 @@ impl Life<'_> {
             );
         }
         let is_late = self.now >= self.burst.join_deadline();
+        // Once its Job may exist, only the target can say that it has not started.
+        let is_waiting = |view: &TargetView| !is_silent(view) && self.started(view).is_none();
         if matches!(run.state, RunState::Holding | RunState::Starting)
             && is_late
             && run.started_at.is_empty()
             && self.burst.owning_policy().is_some()
-            && self.view.is_none_or(|view| self.started(view).is_none())
+            && (!run.may_have_run || self.view.is_some_and(is_waiting))
         {
             return Life::delete_self(run, "it could not be started in time");
         }
@@ -247,23 +251,20 @@ impl Life<'_> {
         }
         match self.home {
             HomeTurn::Job(job) => self.take(run, job, view),
-            HomeTurn::Failed(why) => {
-                Next { problem: Some(Problem::Home(why.clone())), ..Life::next(run) }
-            }
-            HomeTurn::NotAsked | HomeTurn::Awaited => Life::next(run),
+            home => Next { problem: Problem::of(home), ..Life::next(run) },
         }
     }
 
     /// The job at home has been asked for.
     fn take(&self, mut run: BurstRun, job: &HomeJob, view: &TargetView) -> Next {
-        let refused = |mut run: BurstRun, why: &str| {
-            run.state = RunState::Finishing;
-            run.output_settled = true;
-            run.message = cut(why);
-            Life::next(run)
+        let refused = |run: BurstRun, why: &str| Next {
+            problem: Some(Problem::NotPortable),
+            ..self.not_started(run, why)
         };
         run.urgency = run.urgency.or(job.urgency.and_then(|it| i32::try_from(it).ok()));
         match job.state {
+            // The others record first that they do not run it.
+            HomeJobState::Held if self.standing != Standing::Alone => Life::next(run),
             HomeJobState::Held if job.is_too_large => refused(
                 run,
                 "its jobspec is larger than 512 KiB: read large files from a file system",
@@ -282,9 +283,14 @@ impl Life<'_> {
         }
     }
 
-    fn create(&self, run: BurstRun, view: &TargetView) -> Next {
+    fn create(&self, mut run: BurstRun, view: &TargetView) -> Next {
         match view.presence {
-            Presence::Nothing | Presence::ClusterReady => Life::step(run, BurstStep::Create),
+            Presence::Nothing | Presence::ClusterReady => {
+                // Recorded before its Job is created, which is when there is a cluster.
+                let has_cluster = view.presence == Presence::ClusterReady || !is_made(self.burst);
+                run.may_have_run |= has_cluster;
+                Life::step(run, BurstStep::Create)
+            }
             // For another run, a policy creates another Burst.
             Presence::ClusterComing(_)
                 if view.job_failure.is_some() && self.burst.owning_policy().is_some() =>
@@ -307,16 +313,14 @@ impl Life<'_> {
         }
         match self.home {
             HomeTurn::Job(job) => self.take(run, job, view),
-            HomeTurn::Failed(why) => {
-                Next { problem: Some(Problem::Home(why.clone())), ..Life::next(run) }
-            }
-            HomeTurn::NotAsked | HomeTurn::Awaited => Life::next(run),
+            home => Next { problem: Problem::of(home), ..Life::next(run) },
         }
     }
 
     /// The Job exists at the target, or has existed.
     fn watch(&self, mut run: BurstRun) -> Next {
-        let Some(view) = self.view else { return Life::next(run) };
+        run.may_have_run = true;
+        let Some(view) = self.view.filter(|view| !is_silent(view)) else { return Life::next(run) };
         if let Some(started) = self.started(view).filter(|_| run.started_at.is_empty()) {
             run.started_at = started.to_string();
             run.state = RunState::Running;
@@ -336,87 +340,72 @@ impl Life<'_> {
             }
             None => return Life::next(run),
         }
-        // Who cannot say that it never ran must not have it run again.
-        if run.started_at.is_empty() {
-            run.started_at = self.now.to_string();
-        }
         run.state = RunState::Finishing;
         run.finished_at = self.now.to_string();
         Life::next(run)
     }
 
-    /// What remains to do, one after the other.
+    /// What remains to do. The output comes first; then home and the target do not wait for each other,
+    /// because what exists there costs.
     fn finish(&self, mut run: BurstRun) -> Next {
+        if !run.output_settled {
+            return self.save_output(run);
+        }
+        let problem = if run.home_settled { None } else { self.settle_home(&mut run) };
+        let Some(view) = self.view else { return Next { problem, ..Life::next(run) } };
+        if view.has_any() {
+            let is_leaving = view.presence == Presence::Leaving;
+            return Next { run, step: (!is_leaving).then_some(BurstStep::DeleteObjects), problem };
+        }
+        if !run.home_settled {
+            return Next { problem, ..Life::next(run) };
+        }
+        run.state = match (run.exit_code, run.may_have_run) {
+            (_, false) => RunState::Refused,
+            (Some(0), true) => RunState::Completed,
+            (_, true) => RunState::Failed,
+        };
+        Life::step(run, BurstStep::Finish)
+    }
+
+    fn save_output(&self, mut run: BurstRun) -> Next {
         let is_late = run
             .finished_at
             .parse::<Timestamp>()
             .is_ok_and(|at| self.now >= seconds_after(at, OUTPUT_SECONDS));
-        if !run.output_settled && is_late {
-            run.output_settled = true;
-            add_message(&mut run, "its output is lost: it could not be read in time");
-            return Life::next(run);
-        }
-        if !run.output_settled {
-            let Some(view) = self.view else { return Life::next(run) };
-            match view.run.as_ref().and_then(|it| it.lead_pod.as_ref()) {
+        let why = match self.view.filter(|view| !is_silent(view)) {
+            _ if is_late => "it could not be read in time",
+            None => return Life::next(run),
+            Some(view) => match view.run.as_ref().and_then(|it| it.lead_pod.as_ref()) {
                 Some(pod) => return Life::step(run, BurstStep::SaveOutput(pod.clone())),
-                None => {
-                    run.output_settled = true;
-                    add_message(&mut run, "its output is lost: its pod was deleted");
-                    return Life::next(run);
-                }
-            }
-        }
-        if !run.home_settled {
-            return self.settle_home(run);
-        }
-        let Some(view) = self.view else { return Life::next(run) };
-        if view.has_any() {
-            let is_leaving = view.presence == Presence::Leaving;
-            return Next {
-                step: (!is_leaving).then_some(BurstStep::DeleteObjects),
-                ..Life::next(run)
-            };
-        }
-        run.state = match (run.exit_code, run.started_at.is_empty()) {
-            (_, true) => RunState::Refused,
-            (Some(0), false) => RunState::Completed,
-            (_, false) => RunState::Failed,
+                None => "its pod was deleted",
+            },
         };
-        if run.finished_at.is_empty() {
-            run.finished_at = self.now.to_string();
-        }
-        Life::step(run, BurstStep::Finish)
+        run.output_settled = true;
+        add_message(&mut run, &format!("its output is lost: {why}"));
+        Life::next(run)
     }
 
-    fn settle_home(&self, mut run: BurstRun) -> Next {
-        if !self.has_home() {
-            run.home_settled = true;
-            return Life::next(run);
-        }
-        match self.home {
-            HomeTurn::Job(job) => {
+    /// Records that nothing remains to do at home, if that is so. Returns why that is not known.
+    fn settle_home(&self, run: &mut BurstRun) -> Option<Problem> {
+        let was_never_held = !run.may_have_run && run.urgency.is_none();
+        let is_late = run
+            .finished_at
+            .parse::<Timestamp>()
+            .is_ok_and(|at| self.now >= seconds_after(at, HOME_SECONDS));
+        run.home_settled = match (self.home, &self.standing) {
+            _ if self.is_home_gone() => true,
+            (_, Standing::Behind(_)) if !run.may_have_run => true,
+            (HomeTurn::Job(job), _) => {
                 let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
-                run.home_settled = is_over || run.started_at.is_empty();
-                Life::next(run)
+                is_over || !run.may_have_run
             }
-            // A lead that does not answer has not held it either.
-            HomeTurn::Failed(_) if run.started_at.is_empty() && run.urgency.is_none() => {
-                run.home_settled = true;
-                Life::next(run)
-            }
-            HomeTurn::Failed(why) => {
-                Next { problem: Some(Problem::Home(why.clone())), ..Life::next(run) }
-            }
-            HomeTurn::NotAsked | HomeTurn::Awaited => Life::next(run),
-        }
-    }
-
-    /// Whether the job may have run at a target that does not say: a cluster that was made for it, and
-    /// does not respond any more.
-    fn may_have_run(&self, run: &BurstRun, view: &TargetView) -> bool {
-        let is_ready = run.state == RunState::Starting && view.presence == Presence::ClusterReady;
-        view.run.is_none() && (is_ready || was_prepared(self.burst))
+            // Without a lead no job starts, and one that answered would have been recorded.
+            (HomeTurn::NoAnswer(_), _) => was_never_held,
+            (HomeTurn::Failed(_), _) => was_never_held && is_late,
+            (HomeTurn::NotAsked | HomeTurn::Awaited, _) => false,
+        };
+        Problem::of(self.home).filter(|_| !run.home_settled)
     }
 
     /// The Burst is deleted before its run is over. One that may have run is never run again.
@@ -424,45 +413,53 @@ impl Life<'_> {
         if !has_finalizer(self.burst) {
             return Life::next(run);
         }
-        if run.state == RunState::Finishing {
-            return self.finish(run);
+        match (run.state, &self.standing) {
+            (RunState::Finishing, _) => return self.finish(run),
+            (RunState::Holding, Standing::Behind(other)) => return self.yield_to(run, other),
+            _ if !run.may_have_run => return self.not_started(run, GIVEN_BACK),
+            _ => {}
         }
         let Some(view) = self.view else { return Life::next(run) };
         if let Some(started) = self.started(view).filter(|_| run.started_at.is_empty()) {
             run.started_at = started.to_string();
         }
-        let end = view.run.as_ref().and_then(|it| it.end.as_ref());
-        match (end, run.started_at.is_empty()) {
-            (Some(_), _) => self.watch(run),
-            (None, false) => {
-                run.state = RunState::Finishing;
-                run.finished_at = self.now.to_string();
-                run.output_settled = true;
-                run.message = "it was given back before it had finished".into();
-                Life::next(run)
-            }
-            (None, true) if self.may_have_run(&run, view) => {
-                run.state = RunState::Finishing;
-                run.started_at = self.now.to_string();
-                run.finished_at = self.now.to_string();
-                run.output_settled = true;
-                run.message = "it was given back, and its target does not say whether it had \
-                               started"
-                    .into();
-                Life::next(run)
-            }
-            // It may start until nothing is left of it.
-            (None, true) if view.has_any() => {
-                let is_leaving = view.presence == Presence::Leaving;
-                Next { step: (!is_leaving).then_some(BurstStep::DeleteObjects), ..Life::next(run) }
-            }
-            (None, true) => {
-                run.state = RunState::Finishing;
-                run.output_settled = true;
-                run.message = "it was given back before it was started".into();
-                Life::next(run)
-            }
+        if view.run.as_ref().is_some_and(|it| it.end.is_some()) {
+            return self.watch(run);
         }
+        if !run.started_at.is_empty() {
+            return self.stopped(run, "it was given back before it had finished");
+        }
+        // Its cluster may respond again.
+        if is_silent(view) && !self.is_grace_over() {
+            return Life::next(run);
+        }
+        match view.presence {
+            _ if view.run.is_none() => {
+                let why = "it was given back, and its target does not say whether it had started";
+                self.stopped(run, why)
+            }
+            Presence::Nothing | Presence::ClusterReady => self.not_started(run, GIVEN_BACK),
+            // It may start until nothing is left of it.
+            Presence::Leaving => Life::next(run),
+            _ => Life::step(run, BurstStep::DeleteObjects),
+        }
+    }
+
+    /// The run is over before the job has finished, or it is not known whether it has.
+    fn stopped(&self, mut run: BurstRun, why: &str) -> Next {
+        run.state = RunState::Finishing;
+        run.finished_at = self.now.to_string();
+        run.output_settled = true;
+        run.message = cut(why);
+        Life::next(run)
+    }
+
+    /// Whether a Burst that is being deleted has waited for long enough.
+    fn is_grace_over(&self) -> bool {
+        let status = self.burst.status.as_ref();
+        let since = status.and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
+        let grace = self.burst.spec.grace_seconds();
+        since.is_some_and(|since| self.now >= seconds_after(since, grace))
     }
 
     /// The run is over, and is shown for a day.

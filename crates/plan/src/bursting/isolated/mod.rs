@@ -1,12 +1,15 @@
 //! A Burst that runs one job in an instance of its own.
 //!
-//! `life` decides the next step, `state` the status, and `objects` renders what is created at the
-//! target.
+//! `life` decides the next step, `rivals` which of several Bursts runs a job, `home` what the job at home
+//! should become, `state` the status, and `objects` renders what is created at the target.
 
+mod home;
 mod life;
 mod objects;
+mod rivals;
 mod state;
 
+pub use home::{HomeJob, HomeTurn, home_order, needs_jobspec};
 pub(super) use life::decide;
-pub use life::{HomeJob, HomeTurn, RECORD_SECONDS, after_output, home_order, output_name};
+pub use life::{RECORD_SECONDS, after_output, keeps_cluster, output_name};
 pub use objects::{IsolatedObjects, IsolatedPods, isolated_objects, isolated_secret_name};

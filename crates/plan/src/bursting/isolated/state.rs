@@ -4,7 +4,7 @@ use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 
-use super::life::HomeTurn;
+use super::home::HomeTurn;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
 use crate::bursting::state::{record_failure, target_verdicts};
@@ -31,6 +31,18 @@ pub(super) enum Problem {
     NoCluster,
     /// The operator, or the lead, does not answer.
     Home(String),
+    /// The job's jobspec cannot be run elsewhere.
+    NotPortable,
+}
+
+impl Problem {
+    /// The problem if the operator, or the lead, does not answer.
+    pub(super) fn of(home: &HomeTurn) -> Option<Problem> {
+        match home {
+            HomeTurn::NoAnswer(why) | HomeTurn::Failed(why) => Some(Problem::Home(why.clone())),
+            HomeTurn::NotAsked | HomeTurn::Awaited | HomeTurn::Job(_) => None,
+        }
+    }
 }
 
 /// The status.
@@ -69,7 +81,7 @@ type Verdicts = Vec<(&'static str, Verdict)>;
 fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdicts {
     let (target, credentials) = target_verdicts(facts.failure, facts.view.is_some(), before);
     let prepared = prepared(facts, before, home);
-    let finished = finished(facts);
+    let finished = finished(facts, before);
     let is_deleting = facts.burst.metadata.deletion_timestamp.is_some();
     let giving_back = match (facts.run.state, &facts.problem) {
         (RunState::Finishing, Some(Problem::Home(why))) => yes(Reason::LenderNotReady, why),
@@ -98,9 +110,9 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     };
     let was = kept().filter(|it| it.status == "True");
     if run.state == RunState::Refused || (run.state == RunState::Finishing && was.is_none()) {
-        return match run.started_at.is_empty() {
-            true => no(Reason::NotPortable, &run.message),
-            false => yes(Reason::Prepared, "its instance has existed at the target"),
+        return match run.may_have_run {
+            false => no(not_run_reason(facts, before), &run.message),
+            true => yes(Reason::Prepared, "its instance has existed at the target"),
         };
     }
     if let Some(was) = was {
@@ -114,6 +126,7 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
             no(Reason::LenderMissing, "there is no MiniCluster of this name")
         }
         (Some(Problem::Home(why)), _) => no(Reason::LenderNotReady, why),
+        (Some(Problem::NotPortable), _) => no(Reason::NotPortable, &run.message),
         (None, Some((Presence::Complete, _))) => {
             yes(Reason::Prepared, "its instance exists at the target")
         }
@@ -137,8 +150,18 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     }
 }
 
+/// Why the job has not run. What its jobspec is refused for, a user has to change.
+fn not_run_reason(facts: &Facts<'_>, before: &BurstStatus) -> Reason {
+    let mut conditions = before.conditions.iter().filter(|it| it.type_ == "Finished");
+    let was = conditions.any(|it| it.reason == Reason::NotPortable.to_string());
+    match was || facts.problem == Some(Problem::NotPortable) {
+        true => Reason::NotPortable,
+        false => Reason::GivingBack,
+    }
+}
+
 /// Whether the job has finished.
-fn finished(facts: &Facts<'_>) -> Verdict {
+fn finished(facts: &Facts<'_>, before: &BurstStatus) -> Verdict {
     let run = &facts.run;
     let trouble = facts.view.and_then(|view| view.trouble.as_ref());
     match (run.state, run.exit_code) {
@@ -150,8 +173,7 @@ fn finished(facts: &Facts<'_>) -> Verdict {
             Some((reason, message)) => no(*reason, message),
             None => no(Reason::InUse, "the job runs"),
         },
-        (RunState::Refused, _) => no(Reason::NotPortable, &run.message),
-        (_, _) if run.started_at.is_empty() => no(Reason::NotPortable, &run.message),
+        (_, _) if !run.may_have_run => no(not_run_reason(facts, before), &run.message),
         (_, Some(0)) => yes(Reason::Completed, "the job finished with exit code 0"),
         (_, Some(code)) => {
             yes(Reason::CommandFailed, &format!("the job finished with exit code {code}"))
@@ -166,7 +188,7 @@ fn phase(facts: &Facts<'_>, verdicts: &Verdicts) -> String {
     match facts.problem {
         Some(Problem::NoCluster) => return Reason::LenderMissing.to_string(),
         Some(Problem::Home(_)) => return Reason::LenderNotReady.to_string(),
-        None => {}
+        Some(Problem::NotPortable) | None => {}
     }
     let is_waiting = !run.is_over() && facts.failure.is_some();
     let first = verdicts.iter().find(|(_, verdict)| verdict.status == "False");
