@@ -1,7 +1,7 @@
 //! Jobs that run in an instance of their own elsewhere: which, and at which target.
 
-use flux_operator_api::Burst;
 use flux_operator_api::burst::{BurstTarget, RunState};
+use flux_operator_api::{Burst, Reason};
 use flux_operator_flux::JobId;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -36,11 +36,18 @@ pub struct IsolatedRun {
 }
 
 impl IsolatedRun {
-    /// The run of a Burst, if it has one.
+    /// The run of a Burst, if it has one. One that was refused because another Burst runs the job says
+    /// nothing about it.
     pub(crate) fn of(burst: &Burst) -> Option<IsolatedRun> {
         let job: JobId = burst.spec.isolated_job.parse().ok()?;
         let status = burst.status.clone().unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        let not_portable = Reason::NotPortable.to_string();
+        let is_portable = !conditions.any(|it| it.reason == not_portable);
         let run = status.run.unwrap_or_default();
+        if run.state == RunState::Refused && is_portable {
+            return None;
+        }
         let given_back: Option<Timestamp> = status.giving_back_since.parse().ok();
         let was_started = !run.started_at.is_empty();
         Some(IsolatedRun {

@@ -90,6 +90,22 @@ fn a_job_that_runs_elsewhere_is_requested_once_and_takes_no_nodes() {
     assert!(decision.answers[1].message.starts_with("it waits for a debugger"));
 }
 
+/// It would keep the policy from running the job for a day.
+#[test]
+fn a_second_burst_that_was_refused_says_nothing_about_the_job() {
+    for (reason, refusal) in [("NotPortable", Some("why")), ("GivingBack", None)] {
+        let conditions = json!([{ "type": "Prepared", "status": "False", "reason": reason,
+            "message": "why", "lastTransitionTime": at(0).to_string() }]);
+        let run = json!({ "state": "Refused", "message": "why" });
+        let mut burst = Burst::new("b", Default::default());
+        burst.spec.isolated_job = "f2b".into();
+        let status = json!({ "conditions": conditions, "run": run });
+        burst.status = Some(serde_json::from_value(status).unwrap());
+        let found = IsolatedRun::of(&burst);
+        assert_eq!(found.and_then(|it| it.refusal).as_deref(), refusal);
+    }
+}
+
 #[test]
 fn a_run_is_within_all_limits() {
     type Change = fn(&mut PolicyState);

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use flux_operator_api::Burst;
+use flux_operator_api::burst::RunState;
 use flux_operator_flux::{JobId, ListedJob};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -92,7 +93,8 @@ pub(in crate::kubectl) async fn run(session: &Session, arguments: &Arguments) ->
     Ok(ExitCode::SUCCESS)
 }
 
-/// The Burst that runs a job of a MiniCluster in an instance of its own, or has run it: the newest.
+/// The Burst that runs a job of a MiniCluster in an instance of its own, or has run it: the newest, and
+/// one that was refused only if there is no other.
 pub(in crate::kubectl) fn run_of<'a>(
     cluster: &str,
     job: JobId,
@@ -101,7 +103,9 @@ pub(in crate::kubectl) fn run_of<'a>(
     let is_of = |burst: &&Burst| {
         burst.spec.cluster == cluster && burst.spec.isolated_job.parse::<JobId>() == Ok(job)
     };
-    bursts.iter().filter(is_of).max_by_key(|burst| burst.creation_timestamp())
+    let is_refused = |burst: &Burst| burst.run().is_some_and(|run| run.state == RunState::Refused);
+    let order = |burst: &&Burst| (!is_refused(burst), burst.creation_timestamp());
+    bursts.iter().filter(is_of).max_by_key(order)
 }
 
 fn rows_of(
