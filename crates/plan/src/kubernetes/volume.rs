@@ -131,10 +131,13 @@ fn keys(rendering: &Rendering<'_>) -> Volume {
         false => &[file::CERTIFICATE],
     };
     // Without an operator to report to there is no key for reports. Brokers with an invitation may
-    // have none: then they ask the lender alone. Other joiners are not started.
+    // have none: then they ask the lender alone. Those of an instance outside Kubernetes never have
+    // one. Other joiners are not started.
     let reports_optional = joining.is_none().then_some(true);
     let reports = source(rendering.secret_name(), &[file::REPORT_KEY], reports_optional);
-    let reports = (!is_invited || rendering.settings.report_url.is_some()).then_some(reports);
+    let needs_no_operator = is_invited || remote.is_some_and(|it| it.standalone_lead.is_some());
+    let has_reports = !needs_no_operator || rendering.settings.report_url.is_some();
+    let reports = has_reports.then_some(reports);
     Volume {
         projected: Some(ProjectedVolumeSource {
             sources: Some(reports.into_iter().chain([source(certificate, keys, None)]).collect()),

@@ -135,8 +135,13 @@ fn brokers_connect_to_the_lead_and_compare_themselves_with_it() {
         assert_eq!(pod.containers[0].image.as_deref(), Some("flux:1"));
         let context = pod.security_context.unwrap();
         assert_eq!((context.run_as_user, context.run_as_group), (Some(1234), Some(1234)));
-        let secret = pool.secret.metadata.name.unwrap();
-        let volumes = serde_json::to_string(&pod.volumes).unwrap();
-        assert!(volumes.contains(&format!("\"{secret}\"")), "{volumes}");
+        let volumes = pod.volumes.unwrap();
+        let mut named: Vec<String> = (volumes.iter())
+            .filter_map(|volume| volume.projected.as_ref()?.sources.as_ref())
+            .flatten()
+            .filter_map(|source| source.secret.as_ref().map(|secret| secret.name.clone()))
+            .collect();
+        named.extend(volumes.iter().filter_map(|it| it.secret.as_ref()?.secret_name.clone()));
+        assert_eq!(named, [pool.secret.metadata.name.unwrap()], "its pods need nothing else");
     }
 }

@@ -25,7 +25,7 @@ use super::steps::wait_until_nothing_is_left;
 #[tokio::test]
 async fn b26_an_instance_outside_kubernetes_gets_nodes_and_gives_them_back() -> Result<()> {
     without_operator(async |away| {
-        let mut laptop = Laptop::start(away, &[]).await?;
+        let mut laptop = Laptop::start(away, 1).await?;
         let burst = laptop.burst(away).await?;
         run_on_three_nodes(&laptop).await?;
         laptop.wait_for_no_bursts().await?;
@@ -52,7 +52,7 @@ async fn b26_an_instance_outside_kubernetes_gets_nodes_and_gives_them_back() -> 
 #[tokio::test]
 async fn b34_nodes_are_given_back_when_the_instance_has_exited() -> Result<()> {
     without_operator(async |away| {
-        let mut laptop = Laptop::start(away, &[]).await?;
+        let mut laptop = Laptop::start(away, 1).await?;
         let mut burst = laptop.burst(away).await?;
         laptop.submit("-N3 --setattr=burstable --cwd=/tmp sleep inf")?;
         let is_ready = |it: Job| (it.status.and_then(|it| it.ready) == Some(2)).then_some(());
@@ -71,7 +71,7 @@ async fn b34_nodes_are_given_back_when_the_instance_has_exited() -> Result<()> {
 #[tokio::test]
 async fn b14_nodes_with_too_few_cores_are_given_up_with_the_reason() -> Result<()> {
     without_operator(async |away| {
-        let mut laptop = Laptop::start(away, &["--spare-cores", "4096"]).await?;
+        let mut laptop = Laptop::start(away, 4096).await?;
         let burst = laptop.burst(away).await?;
         laptop.submit("-N3 --setattr=burstable --cwd=/tmp hostname")?;
         let found = with_timeout(async {
@@ -137,17 +137,17 @@ fn send(process: &Child, signal: Signal) -> Result<()> {
 }
 
 impl Laptop {
-    /// Starts an instance with one broker and two spare ranks, which pods of the testbed can reach.
-    async fn start(away: &TestNamespace, options: &[&str]) -> Result<Laptop> {
+    /// Starts an instance with one broker and two spare ranks with so many cores, which pods of the testbed
+    /// can reach.
+    async fn start(away: &TestNamespace, spare_cores: u32) -> Result<Laptop> {
         let folder = tempfile::Builder::new().prefix("laptop").tempdir()?;
         let host = away.testbed.slot().host_address();
         let port = TcpListener::bind((host, 0))?.local_addr()?.port();
         let init = Command::new(program()?)
             .args(["burst", "init"])
             .arg(folder.path())
-            .args(["--ranks", "2", "--cores", "1", "--spare-cores", "1"])
+            .args(["--ranks", "2", "--cores", "1", "--spare-cores", &spare_cores.to_string()])
             .args(["--address", &host.to_string(), "--port", &port.to_string()])
-            .args(options)
             .output()?;
         ensure!(init.status.success(), "{init:?}");
         let flux = flux(folder.path())?;
