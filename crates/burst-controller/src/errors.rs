@@ -71,6 +71,10 @@ pub(crate) fn target_failure(doing: &str, error: &kube::Error) -> TargetFailure 
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => {
             "the server responded, and not as an API server does".to_owned()
         }
+        // It quotes what a program of the kubeconfig was called with, and what it has printed.
+        error if is_about_own_credentials(error) => {
+            "the kubeconfig gives no credentials: its program or token file fails".to_owned()
+        }
         error => chain(error),
     };
     TargetFailure::new(reason, format!("failed to {doing}: {message}"))
@@ -78,6 +82,18 @@ pub(crate) fn target_failure(doing: &str, error: &kube::Error) -> TargetFailure 
 
 /// The reason that the client library gives an answer which it cannot parse, with its text as message.
 const NOT_A_STATUS: &str = "Failed to parse error data";
+
+/// Whether the client could not get its own credentials.
+fn is_about_own_credentials(error: &kube::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<kube::client::AuthError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    matches!(error, kube::Error::Auth(_))
+}
 
 /// A quota refuses with the same code as a missing right.
 fn is_quota(message: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The Flux instance, as its own commands show it.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use flux_operator_agent::{Drainer, FluxCommand, PendingJobs, parse_online};
@@ -11,10 +12,11 @@ use flux_operator_plan::view::{instance_job, running_instance_job};
 use flux_operator_wire::{Drain, PendingPage};
 use k8s_openapi::jiff::Timestamp;
 
-/// How long an instance may be silent before it counts as exited: as long as its socket exists, and
-/// afterwards. It may be busy, or be reached over the network.
-const SILENCE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long no process must listen on the socket of an instance until it counts as exited.
 const EXIT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a list of jobs is used. An unchanged one is listed again every 30 seconds.
+const MAX_LIST_AGE: Duration = Duration::from_secs(75);
 
 /// What was observed.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,8 @@ pub(super) struct RunningInstance {
     /// The ranks that were to be drained last, and since when.
     drain: Drain,
     jobs: Option<InstanceJobs>,
+    /// When jobs were listed last, or were to be listed first.
+    listed: Instant,
     silent_since: Option<Instant>,
 }
 
@@ -46,6 +50,7 @@ impl RunningInstance {
             drain: Drain::default(),
             command,
             jobs: None,
+            listed: Instant::now(),
             silent_since: None,
         }
     }
@@ -76,7 +81,15 @@ impl RunningInstance {
         let drained = self.drain(leaving);
         let pages = self.pending.changed_pages(None);
         if !pages.is_empty() {
+            self.listed = Instant::now();
             self.jobs = Some(assembled(pages));
+        } else if self.listed.elapsed() > MAX_LIST_AGE {
+            self.listed = Instant::now();
+            self.jobs = None;
+            self.pending.report_again();
+            tracing::warn!(
+                "jobs cannot be listed: no nodes are requested, and none counts as idle"
+            );
         }
         let jobs = self.jobs.clone().map(|jobs| InstanceJobs {
             online: Some(online.to_string()),
@@ -88,15 +101,13 @@ impl RunningInstance {
     }
 
     fn silent(&mut self) -> Seen {
+        if self.silent_since.is_none() {
+            tracing::warn!(uri = self.command.uri, "the instance does not respond");
+        }
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         self.jobs = None;
         self.pending.report_again();
-        let socket = self.command.uri.strip_prefix("local://");
-        let patience = match socket.is_some_and(|path| !Path::new(path).exists()) {
-            true => EXIT_PATIENCE,
-            false => SILENCE_PATIENCE,
-        };
-        let has_exited = since.elapsed() >= patience;
+        let has_exited = is_gone(&self.command.uri) && since.elapsed() >= EXIT_PATIENCE;
         Seen { state: InstanceState { has_exited, ..InstanceState::default() }, jobs: None }
     }
 
@@ -113,6 +124,14 @@ impl RunningInstance {
             _ => IdSet::new(),
         }
     }
+}
+
+/// Whether no process listens at a URI. An instance that is busy, or is reached over a network that is down, is
+/// not gone.
+fn is_gone(uri: &str) -> bool {
+    let Some(socket) = uri.strip_prefix("local://") else { return false };
+    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    UnixStream::connect(socket).is_err_and(|error| gone.contains(&error.kind()))
 }
 
 /// The jobs of the pages of a list.

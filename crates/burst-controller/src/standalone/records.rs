@@ -17,6 +17,9 @@ const LOCK: &str = "lock";
 /// The file with what finished Bursts have used, by policy.
 const USAGE: &str = "usage.json";
 
+/// The file with the URI of the instance.
+const URI: &str = "uri";
+
 /// How files of Bursts end.
 const BURST: &str = ".burst.json";
 
@@ -122,9 +125,24 @@ impl Records {
     pub(super) fn remove(&mut self, name: &str) -> Result<(), RecordError> {
         let path = self.directory.join(format!("{name}{BURST}"));
         self.count_write(&path)?;
-        std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+        match std::fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("remove", &path)(error)),
+        }
         self.bursts.remove(name);
         Ok(())
+    }
+
+    /// The URI that the instance had last.
+    pub(super) fn uri(&self) -> Option<String> {
+        std::fs::read_to_string(self.directory.join(URI)).ok()
+    }
+
+    /// Records the URI of the instance.
+    pub(super) fn save_uri(&self, uri: &str) -> Result<(), RecordError> {
+        let path = self.directory.join(URI);
+        std::fs::write(&path, uri).map_err(failed("write", &path))
     }
 
     /// Records what finished Bursts of a policy have used.

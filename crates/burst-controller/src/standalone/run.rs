@@ -1,8 +1,9 @@
 //! The program: looks at the instance and decides, until the instance has exited or it is stopped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use flux_operator_agent::FluxCommand;
 use flux_operator_api::{BurstPolicy, MiniCluster};
@@ -13,11 +14,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 use super::instance::{RunningInstance, Seen};
-use super::records::{RecordError, Records};
+use super::records::{RecordError, Records, bursts_in};
 use super::targets::{OwnTargets, StandaloneSource};
-use super::turns::Turns;
+use super::turns::{INTERVAL, Turns};
 
 /// What bursts of an instance outside Kubernetes need.
 pub struct StandaloneOptions {
@@ -94,42 +96,70 @@ pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, Stan
         template: options.template.map(Arc::new),
         settings,
     };
-    let targets = OwnTargets { source, kubeconfigs, clients: Mutex::new(HashMap::new()) };
+    let targets = OwnTargets::new(source, kubeconfigs);
     let running = RunningInstance::new(instance.clone(), FluxCommand { flux, uri: uri.clone() });
     match running.hosts() {
-        None if records.bursts().is_empty() => return Err(StandaloneRunError::Silent { uri }),
+        // Only an instance that was there before has exited.
+        None if records.bursts().is_empty() || records.uri().as_deref() != Some(uri.as_str()) => {
+            return Err(StandaloneRunError::Silent { uri });
+        }
         Some(found) if found != *instance.hosts() => {
             let (found, expected) = (found.to_string(), instance.hosts().to_string());
             return Err(StandaloneRunError::OtherInstance { uri, found, expected });
         }
-        // If it has exited, what is left is given back.
-        None | Some(_) => {}
+        Some(_) => records.save_uri(&uri).map_err(StandaloneRunError::Records)?,
+        // It may have exited, and what is left is to be given back.
+        None => {}
     }
-    let mut turns = Turns::new(instance, policies, targets, records);
-    let mut running = Some(running);
+    let turns = Turns::new(instance, policies, targets, records);
+    let (closing, is_closing) = watch::channel(false);
+    // Signals count at once, whatever a target or a command of Flux takes.
+    let mut work = tokio::spawn(run_turns(turns, running, is_closing));
     let mut signals = Signals::new();
     loop {
+        tokio::select! {
+            finished = &mut work => {
+                let finished = finished.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+                return finished.map_err(StandaloneRunError::Records);
+            }
+            stop = signals.next() => match stop {
+                Stop::GiveBack if !*closing.borrow() => {
+                    closing.send_replace(true);
+                    tracing::info!("everything is given back; interrupt again to leave it");
+                }
+                Stop::GiveBack | Stop::AtOnce => {
+                    let left = bursts_in(&options.records).map_err(StandaloneRunError::Records)?;
+                    return Ok(Finished::Stopped { left: left.len() });
+                }
+            },
+        }
+    }
+}
+
+/// Looks and decides, until the instance has exited, or everything was given back on request.
+async fn run_turns(
+    mut turns: Turns<OwnTargets>,
+    running: RunningInstance,
+    mut is_closing: watch::Receiver<bool>,
+) -> Result<Finished, RecordError> {
+    let mut running = Some(running);
+    loop {
+        turns.is_closing = *is_closing.borrow_and_update();
         let (seen, again) = observe(running.take(), turns.ranks_to_drain()).await;
         running = again;
-        let next = turns.turn(&seen, Timestamp::now()).await;
-        let next = next.map_err(StandaloneRunError::Records)?;
-        let left = turns.records.bursts().len();
-        if left == 0 && turns.is_closing {
-            return Ok(Finished::GivenBack);
+        let next = turns.turn(&seen, Timestamp::now()).await?;
+        if turns.records.bursts().is_empty() && (turns.is_closing || seen.state.has_exited) {
+            // Ranks are not drained any more.
+            observe(running, turns.ranks_to_drain()).await;
+            return Ok(match seen.state.has_exited {
+                true => Finished::InstanceExited,
+                false => Finished::GivenBack,
+            });
         }
-        if left == 0 && seen.state.has_exited {
-            return Ok(Finished::InstanceExited);
-        }
-        let wait = next.duration_since(Timestamp::now());
+        let wait = next.duration_since(Timestamp::now()).min(INTERVAL);
         tokio::select! {
-            biased;
-            stop = signals.next() => match stop {
-                Stop::GiveBack if !turns.is_closing && left > 0 => {
-                    turns.is_closing = true;
-                    tracing::info!(bursts = left, "everything is given back; interrupt again to leave it");
-                }
-                Stop::GiveBack | Stop::AtOnce => return Ok(Finished::Stopped { left }),
-            },
+            // The sender lives as long as the program.
+            _ = is_closing.changed() => {}
             () = tokio::time::sleep(wait.try_into().unwrap_or_default()) => {}
         }
     }
@@ -142,7 +172,7 @@ async fn observe(
 ) -> (Seen, Option<RunningInstance>) {
     let Some(mut running) = running else { return (Seen::default(), None) };
     let observed = tokio::task::spawn_blocking(move || (running.observe(&leaving), Some(running)));
-    observed.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    observed.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 
 /// A policy as the API server would store it: with a namespace and a uid, which names follow from. Jobs

@@ -14,6 +14,7 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_service::lock::lock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use kube::config::Kubeconfig;
 
 use crate::errors::chain;
 use crate::target::{Connected, Mock, OtherCluster, Pool, PoolSource, Target, connect_with_file};
@@ -31,16 +32,35 @@ pub(super) trait Targets: Send + Sync {
 pub(super) struct OwnTargets {
     pub(super) source: StandaloneSource,
     /// The files, by the names that stand for Secrets in targets.
-    pub(super) kubeconfigs: BTreeMap<String, PathBuf>,
+    kubeconfigs: BTreeMap<String, OwnKubeconfig>,
     /// Clients by name, with the content of the file that they were made from.
-    pub(super) clients: Mutex<HashMap<String, (Vec<u8>, Connected)>>,
+    clients: Mutex<HashMap<String, (Vec<u8>, Connected)>>,
+}
+
+/// A kubeconfig of the user's.
+struct OwnKubeconfig {
+    path: PathBuf,
+    /// The context that was the current one at first: `kubectl config use-context` changes nothing here.
+    context: Option<String>,
 }
 
 impl OwnTargets {
+    pub(super) fn new(
+        source: StandaloneSource,
+        kubeconfigs: BTreeMap<String, PathBuf>,
+    ) -> OwnTargets {
+        let kubeconfigs = kubeconfigs.into_iter().map(|(name, path)| {
+            let context = Kubeconfig::read_from(&path).ok().and_then(|it| it.current_context);
+            (name, OwnKubeconfig { path, context })
+        });
+        OwnTargets { source, kubeconfigs: kubeconfigs.collect(), clients: Mutex::default() }
+    }
+
     async fn connected(&self, target: &KubeconfigTarget) -> Result<Connected, TargetFailure> {
         let name = &target.secret;
         let missing = |message: String| TargetFailure::new(Reason::CredentialsMissing, message);
-        let path = self.kubeconfigs.get(name).ok_or_else(|| {
+        let found = self.kubeconfigs.get(name);
+        let OwnKubeconfig { path, context } = found.ok_or_else(|| {
             missing(format!("there is no kubeconfig {name:?}: pass --kubeconfig {name}=FILE"))
         })?;
         let text = std::fs::read(path);
@@ -49,7 +69,7 @@ impl OwnTargets {
         let mut connected = match known {
             Some((_, connected)) => connected,
             None => {
-                let made = connect_with_file(path).await?;
+                let made = connect_with_file(path, context.clone()).await?;
                 lock(&self.clients).insert(name.clone(), (text, made.clone()));
                 made
             }

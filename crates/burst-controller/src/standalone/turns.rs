@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster};
 use flux_operator_burst::{
     Action, Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide,
 };
@@ -13,7 +13,7 @@ use flux_operator_plan::bursting::{
     TargetFailure, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
     ranks_to_drain, standalone_lender, used_today, with_claim, with_finished, with_ranks,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
@@ -30,7 +30,10 @@ const MAX_LOGGED: usize = 50;
 const AFTER_STEP: SignedDuration = SignedDuration::from_millis(100);
 
 /// How soon it is decided again if nothing is expected. Jobs are listed once a second.
-const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+pub(super) const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// The longest time until a Burst is due. One that is later is of a clock that was wrong.
+const MAX_DUE: SignedDuration = SignedDuration::from_secs(60);
 
 /// An instance with its policies and Bursts.
 pub(super) struct Turns<T> {
@@ -48,9 +51,16 @@ pub(super) struct Turns<T> {
     decided: HashMap<String, Decided>,
 }
 
-#[derive(PartialEq)]
 struct Decided {
     due: Timestamp,
+    of: DecidedOf,
+}
+
+/// What a decision about a Burst depends on, besides its target and its own status.
+#[derive(PartialEq)]
+struct DecidedOf {
+    metadata: ObjectMeta,
+    spec: BurstSpec,
     cluster: MiniCluster,
     running: Option<Vec<IdSet>>,
 }
@@ -88,9 +98,7 @@ impl<T: Targets> Turns<T> {
         now: Timestamp,
     ) -> Result<Timestamp, RecordError> {
         let is_closing = self.is_closing || seen.state.has_exited;
-        if self.is_closing {
-            self.drain_all()?;
-        }
+        self.give_back_unwanted(now)?;
         let mut next = now + INTERVAL;
         if let Some(jobs) = seen.jobs.as_ref().filter(|_| !is_closing) {
             let bursts = self.records.bursts();
@@ -121,13 +129,27 @@ impl<T: Targets> Turns<T> {
         Ok(next)
     }
 
-    /// Has all Bursts drained and given back.
-    fn drain_all(&mut self) -> Result<(), RecordError> {
-        for mut burst in self.records.bursts().into_iter().filter(|burst| !burst.spec.drain) {
-            burst.spec.drain = true;
-            self.records.save(burst)?;
+    /// Has those given back that are not wanted any more: all, or those of policies that were removed.
+    fn give_back_unwanted(&mut self, now: Timestamp) -> Result<(), RecordError> {
+        let is_kept = |burst: &Burst| {
+            let has_policy = self.policies.iter().any(|it| it.name_any() == burst.spec.policy);
+            burst.metadata.deletion_timestamp.is_some() || (has_policy && !self.is_closing)
+        };
+        let unwanted: Vec<Burst> =
+            self.records.bursts().into_iter().filter(|burst| !is_kept(burst)).collect();
+        for burst in unwanted {
+            self.delete(burst, now)?;
         }
         Ok(())
+    }
+
+    /// What deleting a Burst does in Kubernetes: it is given back first, if it has a finalizer.
+    fn delete(&mut self, mut burst: Burst, now: Timestamp) -> Result<(), RecordError> {
+        if burst.finalizers().is_empty() {
+            return self.records.remove(&burst.name_any());
+        }
+        burst.metadata.deletion_timestamp = Some(Time(now));
+        self.records.save(burst)
     }
 
     fn act(
@@ -148,6 +170,7 @@ impl<T: Targets> Turns<T> {
                 let digest = Sha256::digest(text.as_bytes());
                 let uid = digest.iter().take(16).map(|byte| format!("{byte:02x}"));
                 burst.metadata.uid = Some(uid.collect());
+                burst.metadata.generation = Some(1);
                 burst.metadata.creation_timestamp = Some(Time(now));
                 tracing::info!(burst = name, nodes, target = target.name, "nodes are requested");
                 self.records.save(burst)
@@ -168,6 +191,8 @@ impl<T: Targets> Turns<T> {
     fn change(&mut self, name: &str, change: impl FnOnce(&mut Burst)) -> Result<(), RecordError> {
         let Some(mut burst) = self.records.get(name).cloned() else { return Ok(()) };
         change(&mut burst);
+        // One whose specification has changed gets new times for idleness and for joining.
+        burst.metadata.generation = burst.metadata.generation.map(|it| it.saturating_add(1));
         self.records.save(burst)
     }
 
@@ -199,10 +224,16 @@ impl<T: Targets> Turns<T> {
             ranks.collect::<Vec<IdSet>>()
         });
         let name = burst.name_any();
+        let of = DecidedOf {
+            metadata: burst.metadata.clone(),
+            spec: burst.spec.clone(),
+            cluster: cluster.clone(),
+            running: running.clone(),
+        };
         if let Some(before) = self.decided.get(&name)
             && now < before.due
-            && before.cluster == cluster
-            && before.running == running
+            && before.due <= now + MAX_DUE
+            && before.of == of
         {
             return Ok(before.due);
         }
@@ -219,7 +250,7 @@ impl<T: Targets> Turns<T> {
         let observed = BurstObserved {
             cluster: Some(&cluster),
             target: view,
-            running: running.clone(),
+            running,
             home: HomeTurn::NotAsked,
             is_unreadable: false,
             others: &[],
@@ -229,7 +260,7 @@ impl<T: Targets> Turns<T> {
         log_events(&burst, &status);
         let burst = Burst { status: Some(status), ..burst.clone() };
         self.records.save(burst.clone())?;
-        let mut due = requeue_at.unwrap_or(now + INTERVAL);
+        let mut due = requeue_at.unwrap_or(now + INTERVAL).min(now + MAX_DUE);
         if let Some(step) = step {
             due = now + AFTER_STEP;
             let target = target.and_then(Result::ok);
@@ -244,7 +275,10 @@ impl<T: Targets> Turns<T> {
                 self.make(burst, step, now)?;
             }
         }
-        self.decided.insert(name, Decided { due, cluster, running });
+        match self.records.get(&name) {
+            Some(_) => drop(self.decided.insert(name, Decided { due, of })),
+            None => drop(self.decided.remove(&name)),
+        }
         Ok(due)
     }
 
@@ -274,13 +308,8 @@ impl<T: Targets> Turns<T> {
             }
             BurstStep::ClaimCluster(claim) => self.records.save(with_claim(&burst, &claim)),
             BurstStep::DeleteSelf(why) => {
-                let name = burst.name_any();
-                tracing::info!(burst = name, why, "a Burst is given back");
-                if burst.finalizers().is_empty() {
-                    return self.records.remove(&name);
-                }
-                burst.metadata.deletion_timestamp = Some(Time(now));
-                self.records.save(burst)
+                tracing::info!(burst = burst.name_any(), why, "a Burst is given back");
+                self.delete(burst, now)
             }
             BurstStep::Finish => {
                 // What was used is recorded before the Burst, which says it, is gone.
@@ -290,7 +319,6 @@ impl<T: Targets> Turns<T> {
                     self.records.save_usage(&policy, usage)?;
                 }
                 let name = burst.name_any();
-                self.decided.remove(&name);
                 tracing::info!(burst = name, "nothing is left of a Burst");
                 self.records.remove(&name)
             }

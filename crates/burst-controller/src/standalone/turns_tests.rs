@@ -93,7 +93,7 @@ fn policy() -> BurstPolicy {
     let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
         "metadata": { "name": "p", "namespace": "laptop", "uid": "u" },
         "spec": { "selector": {}, "limits": { "nodes": 4 }, "targets": [target],
-            "when": { "stabilizationSeconds": 0 }, "giveBack": { "idleSeconds": 5 } } });
+            "when": { "stabilizationSeconds": 0 }, "giveBack": { "idleSeconds": 5, "graceSeconds": 20 } } });
     serde_json::from_value(policy).unwrap()
 }
 
@@ -104,13 +104,15 @@ struct Laptop {
     now: Timestamp,
     /// Turns for which the job runs on, once it has started.
     job_turns: u32,
+    /// The ranks on which it runs.
+    job_ranks: IdSet,
 }
 
 impl Laptop {
     fn start(directory: &Path, away: &Away, now: Timestamp) -> Laptop {
         let records = Records::open(directory).unwrap();
         let turns = Turns::new(instance(), vec![policy()], away.clone(), records);
-        Laptop { turns, away: away.clone(), now, job_turns: 3 }
+        Laptop { turns, away: away.clone(), now, job_turns: 3, job_ranks: IdSet::new() }
     }
 
     /// What Flux shows: brokers of pods are online at once, and drained ranks have no jobs.
@@ -123,14 +125,19 @@ impl Laptop {
             let nodes = usize::try_from(nodes).unwrap();
             online = online.union(&leased(burst).split_at(nodes).0.to_set());
         }
-        let drained = self.turns.ranks_to_drain();
-        let usable = online.difference(&drained);
-        let runs = usable.len() >= 3 && self.job_turns > 0;
+        let leaving = self.turns.ranks_to_drain();
+        let usable = online.difference(&leaving);
+        if self.job_turns == 0 || !self.job_ranks.is_subset(&online) {
+            self.job_ranks = IdSet::new();
+        } else if self.job_ranks.is_empty() && usable.len() >= 3 {
+            self.job_ranks = usable;
+        }
+        let runs = !self.job_ranks.is_empty();
         self.job_turns -= u32::from(runs);
-        let running: Vec<RunningInstanceJob> = runs
-            .then(|| RunningInstanceJob { id: 7, ranks: usable.to_string() })
-            .into_iter()
-            .collect();
+        let busy = self.job_ranks.to_string();
+        let drained = leaving.difference(&self.job_ranks);
+        let running: Vec<RunningInstanceJob> =
+            runs.then(|| RunningInstanceJob { id: 7, ranks: busy.clone() }).into_iter().collect();
         let waits = !runs && self.job_turns > 0;
         let attributes = BTreeMap::from([("burstable".to_owned(), Value::from(1))]);
         let job = InstanceJob {
@@ -143,7 +150,7 @@ impl Laptop {
         let jobs = InstanceJobs {
             listed: true,
             online: Some(online.to_string()),
-            busy: Some(if runs { usable.to_string() } else { String::new() }),
+            busy: Some(busy),
             drained: Some(drained.to_string()),
             slots: instance().slots(&online),
             lead_cores: 2,
@@ -240,8 +247,29 @@ async fn everything_is_given_back_on_request_and_when_the_instance_has_exited() 
             laptop.turns.turn(&seen, laptop.now).await.unwrap();
             laptop.now += SignedDuration::from_secs(1);
         }
+        // Though the job would run on.
         assert!(lock(&away.0).0.is_empty() && laptop.turns.records.bursts().is_empty());
     }
+}
+
+#[tokio::test]
+async fn bursts_of_a_policy_that_was_removed_are_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let away = Away::default();
+    let mut laptop = Laptop::start(directory.path(), &away, start_time());
+    laptop.job_turns = u32::MAX;
+    while lock(&away.0).0.is_empty() {
+        let seen = laptop.seen();
+        laptop.turns.turn(&seen, laptop.now).await.unwrap();
+        laptop.now += SignedDuration::from_secs(1);
+    }
+    laptop.turns.policies.clear();
+    for _ in 0..100 {
+        let seen = laptop.seen();
+        laptop.turns.turn(&seen, laptop.now).await.unwrap();
+        laptop.now += SignedDuration::from_secs(1);
+    }
+    assert!(lock(&away.0).0.is_empty() && laptop.turns.records.bursts().is_empty());
 }
 
 #[tokio::test]

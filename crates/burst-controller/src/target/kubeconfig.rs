@@ -15,7 +15,7 @@ use flux_operator_plan::bursting::TargetFailure;
 use flux_operator_service::api_client::{RequestLimits, limited};
 use flux_operator_service::lock::lock;
 use k8s_openapi::api::core::v1::Secret;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use sha2::{Digest, Sha256};
 
@@ -36,6 +36,9 @@ const TARGET_LIMITS: RequestLimits =
 /// The same for a user, who asks one target for everything that is there.
 const USER_LIMITS: RequestLimits =
     RequestLimits { response_bytes: 64 * 1024 * 1024, ..TARGET_LIMITS };
+
+/// How long a program of a user's own kubeconfig may take.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest number of clients that are kept.
 const MAX_CLIENTS: usize = 256;
@@ -152,13 +155,26 @@ pub async fn connect(text: &str) -> Result<Connected, TargetFailure> {
     connect_within(text, USER_LIMITS).await
 }
 
-/// A client for the cluster of a kubeconfig of the user who runs this program. It may run programs and
-/// read files, as with kubectl.
-pub(crate) async fn connect_with_file(path: &Path) -> Result<Connected, TargetFailure> {
+/// A client for a context of a kubeconfig of the user who runs this program. It may run programs and read
+/// files, as with kubectl, but no program may ask the user anything.
+pub(crate) async fn connect_with_file(
+    path: &Path,
+    context: Option<String>,
+) -> Result<Connected, TargetFailure> {
     // The parser's message may contain a part of the text.
-    let kubeconfig =
+    let mut kubeconfig =
         Kubeconfig::read_from(path).map_err(|_error| refused("it is not a kubeconfig"))?;
-    client_of(kubeconfig, TARGET_LIMITS).await
+    let users = kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
+    for exec in users.filter_map(|user| user.exec.as_mut()) {
+        exec.interactive_mode = Some(ExecInteractiveMode::Never);
+    }
+    let config =
+        config_of(kubeconfig, &KubeConfigOptions { context, ..Default::default() }).await?;
+    // A program of the kubeconfig is waited for here.
+    let made = tokio::task::spawn_blocking(move || connected(config, TARGET_LIMITS));
+    let slow = || refused("its program does not finish");
+    let made = tokio::time::timeout(PROGRAM_TIMEOUT, made).await.map_err(|_elapsed| slow())?;
+    made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, TargetFailure> {
@@ -166,20 +182,24 @@ async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, 
     let kubeconfig =
         Kubeconfig::from_yaml(text).map_err(|_error| refused("it is not a kubeconfig"))?;
     check(&kubeconfig)?;
-    client_of(kubeconfig, limits).await
+    connected(config_of(kubeconfig, &KubeConfigOptions::default()).await?, limits)
 }
 
-async fn client_of(
+async fn config_of(
     kubeconfig: Kubeconfig,
-    limits: RequestLimits,
-) -> Result<Connected, TargetFailure> {
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    options: &KubeConfigOptions,
+) -> Result<Config, TargetFailure> {
+    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
     let mut config = config.map_err(|error| refused(&chain(&error)))?;
     // A small answer could become a large one.
     config.disable_compression = true;
+    Ok(config)
+}
+
+fn connected(config: Config, limits: RequestLimits) -> Result<Connected, TargetFailure> {
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
-    let client = Client::try_from(config).map_err(|error| refused(&chain(&error)))?;
+    let client = Client::try_from(config);
+    let client = client.map_err(|error| target_failure("use the kubeconfig", &error))?;
     Ok(Connected { client: limited(client, limits), namespace, server })
 }
 

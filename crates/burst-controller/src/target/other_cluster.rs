@@ -86,7 +86,7 @@ impl<S: PoolSource> OtherCluster<S> {
             Some(known) if !known.is_empty() && known != place => Err(TargetFailure::new(
                 Reason::TargetChanged,
                 "the kubeconfig names another server or namespace than when the Burst was started: \
-                 write the former ones into the Secret again",
+                 write the former ones into it again",
             )),
             _ => Ok(place),
         }

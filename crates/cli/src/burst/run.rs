@@ -82,6 +82,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode> {
                 error,
                 &format!("`FLUX_URI={uri} flux uptime` shows whether it runs"),
             )),
+            Err(error @ StandaloneRunError::OtherInstance { .. }) => {
+                Err(with_hint(error, "--config-path is the folder that its `flux start` got"))
+            }
             Err(error) => Err(error).context("the bursts of this instance stopped"),
         }
     })

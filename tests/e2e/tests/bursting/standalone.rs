@@ -13,6 +13,7 @@ use flux_operator_testkit::images::{AGENT_IMAGE, with_flux};
 use flux_operator_testkit::smallest_minicluster;
 use flux_operator_tests_e2e::{TestNamespace, without_operator};
 use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -32,17 +33,19 @@ async fn b26_an_instance_outside_kubernetes_gets_nodes_and_gives_them_back() -> 
         wait_until_nothing_is_left(away).await?;
         // The same again. It is killed as soon as there are pods, and another process continues.
         let job = laptop.submit("-N3 --setattr=burstable --cwd=/tmp hostname")?;
-        wait_for_job(away).await?;
+        let first = wait_for_job(away).await?;
         drop(burst);
         let mut burst = laptop.burst(away).await?;
         expect_three_hosts(&laptop.attach(&job).await?)?;
-        ensure!(wait_for_job(away).await.is_ok(), "the same Job is used");
+        ensure!(wait_for_job(away).await?.uid() == first.uid(), "there is a second Job");
         // What is left is given back on Ctrl-C.
         burst.signal(Signal::INT)?;
         let status = with_timeout(burst.process.wait()).await??;
         ensure!(status.success(), "it has exited with {status}: {}", burst.log()?);
         ensure!(laptop.bursts()?.is_empty(), "{:?}", laptop.bursts());
         wait_until_nothing_is_left(away).await?;
+        let drained = text(&laptop.command("resource drain -n -o {ranks}").output()?)?;
+        ensure!(drained.trim().is_empty(), "ranks {drained} are still drained");
         laptop.stop().await
     })
     .await
@@ -101,10 +104,10 @@ fn expect_three_hosts(output: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until there is a Job of a Burst.
-async fn wait_for_job(away: &TestNamespace) -> Result<()> {
+/// The Job of a Burst, once there is one.
+async fn wait_for_job(away: &TestNamespace) -> Result<Job> {
     let jobs = watcher(away.api::<Job>(), watcher::Config::default()).applied_objects();
-    first_match(jobs, |_| Some(())).await.context("there is no Job")
+    first_match(jobs, Some).await.context("there is no Job")
 }
 
 /// A Flux instance of this machine.
