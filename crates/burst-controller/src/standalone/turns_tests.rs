@@ -26,8 +26,11 @@ use super::turns::Turns;
 use crate::target::{Pool, Target};
 
 /// What exists at the target: nodes by the name of their objects; and all names that ever did.
+type Objects = (BTreeMap<String, i32>, BTreeSet<String>);
+
+/// A target in memory.
 #[derive(Clone, Default)]
-struct Away(Arc<Mutex<(BTreeMap<String, i32>, BTreeSet<String>)>>);
+struct Away(Arc<Mutex<Objects>>);
 
 impl Targets for Away {
     fn of<'a>(
