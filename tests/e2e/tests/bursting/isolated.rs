@@ -59,14 +59,14 @@ async fn start_with_small_table(home: &mut TestNamespace) -> Result<()> {
 /// Submits a job of nine nodes with a task on each, which prints a line.
 async fn submit_large(home: &TestNamespace) -> Result<String> {
     let quote = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
-    // `flux proxy` has a second shell read the words.
-    let [token, script, argument] =
-        [&format!("TOKEN={TOKEN} $x"), SCRIPT, ARGUMENT].map(|word| quote(&quote(word)));
-    let words = format!(
-        "-N9 -n9 --urgency=hold --setattr=burstable --env={token} --cwd=/tmp \
+    // `flux proxy` has a second shell read the words. `flux submit --env` would replace `$x`.
+    let [script, argument] = [SCRIPT, ARGUMENT].map(|word| quote(&quote(word)));
+    let token = quote(&format!("{TOKEN} $x"));
+    let line = format!(
+        "export TOKEN={token} && {FLUX} submit -N9 -n9 --urgency=hold --setattr=burstable --cwd=/tmp \
          -- sh -c {script} sh {argument}"
     );
-    submit(home, "primary", &words).await
+    Ok(home.exec("primary", 0, &line).await?.trim().to_owned())
 }
 
 /// The run of a Burst, once it is over.
