@@ -91,7 +91,7 @@ mod tests {
             let text = std::fs::read_to_string(&file).unwrap();
             for line in text.lines().filter_map(|line| line.strip_prefix("$ ")) {
                 // Comments, redirections and the rest of a pipe are ignored.
-                let is_of_command = |word: &&str| !["#", "|", ">"].contains(word);
+                let is_of_command = |word: &&str| !["#", "|", ">", "&"].contains(word);
                 let words = line.split_whitespace().take_while(is_of_command);
                 let words: Vec<&str> = words.collect();
                 let parsed = match words.as_slice() {

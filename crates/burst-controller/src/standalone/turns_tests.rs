@@ -109,17 +109,30 @@ struct Laptop {
     job_turns: u32,
     /// The ranks on which it runs.
     job_ranks: IdSet,
+    /// Flux is gone.
+    has_exited: bool,
 }
 
 impl Laptop {
     fn start(directory: &Path, away: &Away, now: Timestamp) -> Laptop {
         let records = Records::open(directory).unwrap();
         let turns = Turns::new(instance(), vec![policy()], away.clone(), records);
-        Laptop { turns, away: away.clone(), now, job_turns: 3, job_ranks: IdSet::new() }
+        Laptop {
+            turns,
+            away: away.clone(),
+            now,
+            job_turns: 3,
+            job_ranks: IdSet::new(),
+            has_exited: false,
+        }
     }
 
     /// What Flux shows: brokers of pods are online at once, and drained ranks have no jobs.
     fn seen(&mut self) -> Seen {
+        if self.has_exited {
+            let state = InstanceState { has_exited: true, ..InstanceState::default() };
+            return Seen { state, jobs: None };
+        }
         let away = lock(&self.away.0).0.clone();
         let bursts = self.turns.records.bursts();
         let mut online: IdSet = "0".parse().unwrap();
@@ -164,12 +177,28 @@ impl Laptop {
         Seen { state: InstanceState { online, drained, has_exited: false }, jobs: Some(jobs) }
     }
 
-    /// Goes on until the job has run and no Burst is left; fails if that takes too long.
-    async fn run_to_end(&mut self) -> Result<(), RecordError> {
-        for _ in 0..200 {
+    /// Goes on for some turns, of a second each.
+    async fn go_on(&mut self, turns: u32) -> Result<(), RecordError> {
+        for _ in 0..turns {
             let seen = self.seen();
             self.turns.turn(&seen, self.now).await?;
             self.now += SignedDuration::from_secs(1);
+        }
+        Ok(())
+    }
+
+    /// Goes on until there are nodes, for a job that does not finish.
+    async fn run_without_end(&mut self) {
+        self.job_turns = u32::MAX;
+        while lock(&self.away.0).0.is_empty() {
+            self.go_on(1).await.unwrap();
+        }
+    }
+
+    /// Goes on until the job has run and no Burst is left; fails if that takes too long.
+    async fn run_to_end(&mut self) -> Result<(), RecordError> {
+        for _ in 0..200 {
+            self.go_on(1).await?;
             if self.job_turns == 0 && self.turns.records.bursts().is_empty() {
                 return Ok(());
             }
@@ -234,22 +263,10 @@ async fn everything_is_given_back_on_request_and_when_the_instance_has_exited() 
         let directory = tempfile::tempdir().unwrap();
         let away = Away::default();
         let mut laptop = Laptop::start(directory.path(), &away, start_time());
-        laptop.job_turns = u32::MAX;
-        while lock(&away.0).0.is_empty() {
-            let seen = laptop.seen();
-            laptop.turns.turn(&seen, laptop.now).await.unwrap();
-            laptop.now += SignedDuration::from_secs(1);
-        }
+        laptop.run_without_end().await;
         laptop.turns.is_closing = !has_exited;
-        for _ in 0..100 {
-            let mut seen = laptop.seen();
-            if has_exited {
-                let state = InstanceState { has_exited, ..InstanceState::default() };
-                seen = Seen { state, jobs: None };
-            }
-            laptop.turns.turn(&seen, laptop.now).await.unwrap();
-            laptop.now += SignedDuration::from_secs(1);
-        }
+        laptop.has_exited = has_exited;
+        laptop.go_on(100).await.unwrap();
         // Though the job would run on.
         assert!(lock(&away.0).0.is_empty() && laptop.turns.records.bursts().is_empty());
     }
@@ -260,18 +277,9 @@ async fn bursts_of_a_policy_that_was_removed_are_given_back() {
     let directory = tempfile::tempdir().unwrap();
     let away = Away::default();
     let mut laptop = Laptop::start(directory.path(), &away, start_time());
-    laptop.job_turns = u32::MAX;
-    while lock(&away.0).0.is_empty() {
-        let seen = laptop.seen();
-        laptop.turns.turn(&seen, laptop.now).await.unwrap();
-        laptop.now += SignedDuration::from_secs(1);
-    }
+    laptop.run_without_end().await;
     laptop.turns.policies.clear();
-    for _ in 0..100 {
-        let seen = laptop.seen();
-        laptop.turns.turn(&seen, laptop.now).await.unwrap();
-        laptop.now += SignedDuration::from_secs(1);
-    }
+    laptop.go_on(100).await.unwrap();
     assert!(lock(&away.0).0.is_empty() && laptop.turns.records.bursts().is_empty());
 }
 
