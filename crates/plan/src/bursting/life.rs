@@ -113,21 +113,32 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     progress.stage = stage;
     progress.will_try = step.as_ref().is_some_and(BurstStep::may_be_refused);
     let mut status = status(burst, cluster, &progress, observed);
-    if step == Some(BurstStep::Create) && burst.spec.target.is_made_by_program() {
-        status.cluster_made = true;
-    }
-    if view.is_some_and(|view| view.presence == Presence::ClusterDeleted) {
-        status.cluster_made = false;
-    }
-    let is_there = |view: &&TargetView| view.has_any() || step == Some(BurstStep::Create);
-    if let Some(view) = view.filter(is_there).filter(|_| status.place.is_empty()) {
-        status.place.clone_from(&view.place);
-    }
+    record_target(&mut status, burst, step.as_ref(), view);
     // Also while a step is tried again and again: the time of a Burst is limited.
     let over = give_back_reason(burst, &status, observed).filter(|_| !is_deleting);
     let step = over.map(BurstStep::DeleteSelf).or(step);
     let requeue_at = requeue_at(burst, &status, step.is_some(), observed.now);
     BurstDecision { status, step, requeue_at }
+}
+
+/// Records in a status where the Burst's objects are, and whether a program has made a cluster there.
+pub(super) fn record_target(
+    status: &mut BurstStatus,
+    burst: &Burst,
+    step: Option<&BurstStep>,
+    view: Option<&TargetView>,
+) {
+    let will_create = step == Some(&BurstStep::Create);
+    if will_create && burst.spec.target.is_made_by_program() {
+        status.cluster_made = true;
+    }
+    let Some(view) = view else { return };
+    if view.presence == Presence::ClusterDeleted {
+        status.cluster_made = false;
+    }
+    if status.place.is_empty() && (view.has_any() || will_create) {
+        status.place.clone_from(&view.place);
+    }
 }
 
 /// The status of a Burst after a step at the target has failed.

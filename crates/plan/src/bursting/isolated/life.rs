@@ -4,7 +4,7 @@
 //! Holding: finalizer, claim, the job is held at home and its jobspec read
 //!    │ cannot run elsewhere: Refused               │ started or finished at home: given back
 //! Starting: Secret, ConfigMap, Service, Job at the target
-//! Running ─► Finishing: output saved ─► job at home canceled, objects deleted ─► Completed, Failed
+//! Running ─► Finishing: output saved ─► objects deleted ─► job at home canceled ─► Completed, Failed
 //! ```
 //!
 //! Every state is written before what it announces is done, and every step can be repeated. What has
@@ -21,7 +21,7 @@ use super::rivals::{Standing, standing};
 use super::state::{Facts, Problem, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
-    BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes,
+    BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
 };
 use crate::bursting::names::object_name;
 use crate::bursting::observed::{BurstObserved, Presence, TargetView};
@@ -129,16 +129,7 @@ pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -
     let will_try = step.as_ref().is_some_and(BurstStep::may_be_refused);
     let facts = Facts { burst, cluster, view, failure, run, problem, will_try };
     let mut status = status(&facts, &observed.home, observed.now);
-    if step == Some(BurstStep::Create) && burst.spec.target.is_made_by_program() {
-        status.cluster_made = true;
-    }
-    if view.is_some_and(|view| view.presence == Presence::ClusterDeleted) {
-        status.cluster_made = false;
-    }
-    let is_there = |view: &&TargetView| view.has_any() || step == Some(BurstStep::Create);
-    if let Some(view) = view.filter(is_there).filter(|_| status.place.is_empty()) {
-        status.place.clone_from(&view.place);
-    }
+    record_target(&mut status, burst, step.as_ref(), view);
     let requeue_at = life.requeue_at(&status, step.is_some());
     BurstDecision { status, step, requeue_at }
 }
