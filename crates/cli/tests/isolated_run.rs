@@ -91,8 +91,10 @@ fn program(objects: &IsolatedObjects) -> Vec<String> {
     }
 }
 
-/// Runs the lead's program with a `flux` that records what it gets and exits with 7. The files of the
-/// Secret are in `keys`.
+/// Folders of the pod. Here their files are in one folder.
+const PLACES: [&str; 2] = ["/flux_operator_keys", "/mnt/flux"];
+
+/// Runs the lead's program with a `flux` that records what it gets and exits with 7.
 fn run(folder: &Path, words: &[String]) -> (i32, Value) {
     let agent = folder.join("flux-operator-agent");
     if !agent.exists() {
@@ -101,13 +103,13 @@ fn run(folder: &Path, words: &[String]) -> (i32, Value) {
         fs::write(folder.join("flux"), script).unwrap();
         fs::set_permissions(folder.join("flux"), PermissionsExt::from_mode(0o755)).unwrap();
     }
-    let mut words = words.to_vec();
-    let keys = words.pop().unwrap();
-    let jobspec = folder.join(Path::new(&keys).file_name().unwrap());
+    let here = folder.to_str().unwrap();
+    let words = words
+        .iter()
+        .map(|word| PLACES.iter().fold(word.clone(), |it, place| it.replace(place, here)));
     let path = format!("{}:/usr/bin:/bin", folder.display());
     let status = Command::new(&agent)
-        .args(&words[1..])
-        .arg(jobspec)
+        .args(words.skip(1))
         .current_dir(folder)
         .env("PATH", path)
         .stdin(Stdio::null())
@@ -123,7 +125,8 @@ fn the_objects_of_a_run_need_nothing_of_home() {
     let objects = render(jobspec(&["true".to_owned()], &environment, "/tmp"));
     let words = program(&objects);
     let agent = "/flux_operator_agent/flux-operator-agent";
-    assert_eq!(words, [agent, "run-job", "/flux_operator_keys/jobspec.json"]);
+    let jobspec = "/flux_operator_keys/jobspec.json";
+    assert_eq!(words, [agent, "run-job", jobspec, "--root", "/mnt/flux"]);
     let secret = objects.secret.metadata.name.clone().unwrap();
     assert_eq!(secret, isolated_secret_name("burst-1", "burst-uid"));
     for metadata in [
