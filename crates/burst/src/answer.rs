@@ -134,22 +134,22 @@ pub(crate) enum Why<'a> {
     OtherQueue { policy: &'a str, queue: &'a str },
     TooSmall { policy: &'a str, nodes: u32, min: i32 },
     TooLarge { policy: &'a str, nodes: u32, max: i32 },
-    TooYoung { seconds: i64 },
+    TooYoung { until: Timestamp },
     Suspended { policy: &'a str },
     NoIsolatedTarget { policy: &'a str },
     NotPortable { burst: &'a str, message: &'a str },
     NoTargetFits { policy: &'a str },
     TooLargeForTargets { amount: (u32, &'static str), most: u32 },
-    TargetFailed { target: &'a str, seconds: i64, trouble: Option<&'a str> },
+    TargetFailed { target: &'a str, until: Timestamp, trouble: Option<&'a str> },
     LimitNodeHours { policy: &'a str, limit: i32 },
     LimitCost { policy: &'a str, limit: &'a str },
     LimitBursts { policy: &'a str, limit: usize },
     LimitNodes { policy: &'a str, missing: i32, left: i32 },
     TargetFull { target: &'a str, missing: i32, left: i32 },
     BurstTooSmall { target: &'a str, missing: i32, most: i32 },
-    NoRanks { target: &'a str, missing: u32, left: u32 },
-    StartsSoon { target: &'a str, seconds: i64 },
-    Stabilizing { seconds: i64 },
+    NoRanks { target: &'a str, missing: u32, left: u32, most: u32 },
+    StartsSoon { target: &'a str, at: Timestamp },
+    Stabilizing { until: Timestamp },
     Requested { target: &'a str },
     WaitsForBurst { burst: &'a str, trouble: Option<&'a str> },
     RunsIsolated { burst: &'a str, target: &'a str, phase: &'a str },
@@ -264,8 +264,8 @@ impl fmt::Display for Why<'_> {
                 "needs {}, but BurstPolicy {policy:?} serves jobs of at most {max}",
                 count(*nodes)
             ),
-            Why::TooYoung { seconds } => {
-                write!(f, "has not waited long enough: nodes may be requested in {seconds} s")
+            Why::TooYoung { until } => {
+                write!(f, "has not waited long enough: nodes may be requested at {}", Clock(*until))
             }
             Why::Suspended { policy } => {
                 write!(f, "BurstPolicy {policy:?} is suspended: set suspend to false")
@@ -289,14 +289,16 @@ impl fmt::Display for Why<'_> {
                 "needs {amount} {unit}, but there are at most {most} with the largest burst: request \
                  fewer, or raise the limits of the BurstPolicy"
             ),
-            Why::TargetFailed { target, seconds, trouble: Some(trouble) } => write!(
+            Why::TargetFailed { target, until, trouble: Some(trouble) } => write!(
                 f,
-                "target {target:?} has failed, and is tried again in {seconds} s: {trouble}"
+                "target {target:?} has failed, and is tried again at {}: {trouble}",
+                Clock(*until)
             ),
-            Why::TargetFailed { target, seconds, trouble: None } => write!(
+            Why::TargetFailed { target, until, trouble: None } => write!(
                 f,
                 "the last burst to target {target:?} was of no use: its brokers did not join, or the \
-                 jobs that it was for still wait. It is tried again in {seconds} s"
+                 jobs that it was for still wait. It is tried again at {}",
+                Clock(*until)
             ),
             Why::LimitNodeHours { policy, limit } => write!(
                 f,
@@ -335,18 +337,26 @@ impl fmt::Display for Why<'_> {
                  raise its scaling.maxNodes",
                 count(missing.unsigned_abs())
             ),
-            Why::NoRanks { target, missing, left } => write!(
+            Why::NoRanks { target, missing, most, .. } if missing > most => write!(
+                f,
+                "a burst to target {target:?} needs {missing} ranks, but the MiniCluster has {most} to \
+                 lease: create it again after the BurstPolicy, or with more flux.bursting.spareRanks"
+            ),
+            Why::NoRanks { target, missing, left, .. } => write!(
                 f,
                 "a burst to target {target:?} needs {missing} ranks, but {left} can be leased: it \
                  waits until ranks are given back"
             ),
-            Why::StartsSoon { target, seconds } => write!(
+            Why::StartsSoon { target, at } => write!(
                 f,
-                "expected to start in {seconds} s, before nodes of target {target:?} would be up"
+                "expected to start at {}, before nodes of target {target:?} would be up",
+                Clock(*at)
             ),
-            Why::Stabilizing { seconds } => {
-                write!(f, "nodes are missing: they are requested in {seconds} s if they still are")
-            }
+            Why::Stabilizing { until } => write!(
+                f,
+                "nodes are missing: they are requested at {} if they still are",
+                Clock(*until)
+            ),
             Why::Requested { target } => write!(f, "nodes of target {target:?} are requested"),
             Why::WaitsForBurst { burst, trouble } => {
                 write!(f, "starts when the nodes of Burst {burst:?} are up")?;
@@ -364,6 +374,16 @@ impl fmt::Display for Why<'_> {
     }
 }
 
+/// A time as it is shown. Answers have times and not remaining seconds, so that an answer in a status
+/// stays the same while the job waits.
+struct Clock(Timestamp);
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.strftime("%Y-%m-%d %H:%M:%S UTC"))
+    }
+}
+
 fn count(nodes: u32) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
 }
@@ -371,6 +391,7 @@ fn count(nodes: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at;
 
     #[test]
     fn a_message_says_what_to_do_or_how_long_to_wait() {
@@ -381,8 +402,8 @@ mod tests {
                 "has no attribute burstable: submit it with --setattr=burstable",
             ),
             (
-                Why::TooYoung { seconds: 30 },
-                "has not waited long enough: nodes may be requested in 30 s",
+                Why::TooYoung { until: at(30) },
+                "has not waited long enough: nodes may be requested at 2026-05-04 10:00:30 UTC",
             ),
             (
                 Why::TooSmall { policy: "p", nodes: 1, min: 2 },
@@ -395,10 +416,19 @@ mod tests {
             (
                 Why::TargetFailed {
                     target: "gke",
-                    seconds: 60,
+                    until: at(60),
                     trouble: Some("OutOfCapacity: none"),
                 },
-                "target \"gke\" has failed, and is tried again in 60 s: OutOfCapacity: none",
+                "target \"gke\" has failed, and is tried again at 2026-05-04 10:01:00 UTC: OutOfCapacity: none",
+            ),
+            (
+                Why::NoRanks { target: "gke", missing: 4, left: 0, most: 4 },
+                "a burst to target \"gke\" needs 4 ranks, but 0 can be leased: it waits until ranks are given back",
+            ),
+            (
+                Why::NoRanks { target: "gke", missing: 4, left: 0, most: 2 },
+                "a burst to target \"gke\" needs 4 ranks, but the MiniCluster has 2 to lease: create it again after \
+                 the BurstPolicy, or with more flux.bursting.spareRanks",
             ),
         ];
         for (why, message) in cases {

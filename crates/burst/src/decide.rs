@@ -14,7 +14,7 @@ use crate::request::{Demand, Requests, starts_soon};
 use crate::shrink::{give_back, shrink};
 use crate::stabilization::Stabilization;
 use crate::supply::Supply;
-use crate::time::{earlier, next_day, seconds_until};
+use crate::time::{earlier, next_day};
 use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyState, Pool};
 
 /// Decides about the bursts of one MiniCluster, and answers every pending job.
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         if let Some(run) = self.isolated(job) {
             return Outcome::RunsIsolated { run };
         }
-        // One that is held by its user, because it would be refused otherwise, or is too large anyway.
+        // A job beyond the rank table may be held by its user: the simple scheduler refuses it otherwise.
         let is_too_large = self.is_too_large(job);
         if job.is_held && !(is_too_large && job.is_on_hold) {
             return Outcome::of(Why::Held);
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
         let nodes = job.node_count(self.instance.lead_cores);
         let mut nearest: Option<(Refusal<'a>, usize)> = None;
         for (index, policy) in self.policies.iter().enumerate() {
-            // Who has no target elsewhere has not thought of such jobs, unless all are to be isolated.
+            // Without `isolated`, a policy serves such jobs only if it has a target elsewhere.
             let has_target = policy.spec.targets.iter().any(BurstTarget::is_elsewhere);
             let is_for = policy.spec.isolated.unwrap_or(has_target);
             if !is_for || policy.rejected.is_some() {
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             }
             let name = policy.name.as_str();
             let refusal = match select(policy, job, nodes, self.now) {
-                // Whether it lacks an attribute does not matter to who has no policy for it.
+                // A policy that does not select the job does not say more than "too large".
                 Err(refusal) if !refusal.why.reason().is_selected() => continue,
                 Err(refusal) => refusal,
                 Ok(()) if policy.spec.suspend => Why::Suspended { policy: name }.into(),
@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
             Outcome::RequestsRun { run } => {
                 let run = &self.runs[run];
                 let why = match stable_at[run.policy] {
-                    Some(until) => Why::Stabilizing { seconds: seconds_until(self.now, until) },
+                    Some(until) => Why::Stabilizing { until },
                     None => Why::Requested { target: &run.target.name },
                 };
                 (why, Some(run.policy), None)
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
                 let until = plan.policy.and_then(|policy| stable_at[policy]);
                 let why = match (until, burst) {
                     (Some(until), _) if is_request => {
-                        Why::Stabilizing { seconds: seconds_until(self.now, until) }
+                        Why::Stabilizing { until }
                     }
                     (_, Some(burst)) if !is_request => {
                         let trouble = plan.pool.and_then(|pool| pool.trouble.as_deref());

@@ -15,6 +15,8 @@ pub struct Instance {
     pub nodes: Vec<Node>,
     /// How many ranks could be leased now, by their property.
     pub lendable: BTreeMap<String, u32>,
+    /// How many ranks can be leased at all, by their property: when others are given back.
+    pub leasable: BTreeMap<String, u32>,
     /// Cores and GPUs that the rank table has for ranks that can be leased, by their property. A broker
     /// with more has no more for Flux.
     pub shapes: BTreeMap<String, (u32, u32)>,

@@ -1,5 +1,7 @@
 //! Jobs that run in an instance of their own elsewhere: which, and at which target.
 
+use std::collections::HashSet;
+
 use flux_operator_api::burst::{BurstTarget, RunState};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_flux::JobId;
@@ -37,8 +39,8 @@ pub struct IsolatedRun {
 
 impl IsolatedRun {
     /// The run of a Burst, if it has one. One that was refused because another Burst runs the job says
-    /// nothing about it.
-    pub(crate) fn of(burst: &Burst) -> Option<IsolatedRun> {
+    /// nothing about it. `waiting`: the jobs that wait.
+    pub(crate) fn of(burst: &Burst, waiting: &HashSet<u64>) -> Option<IsolatedRun> {
         let job: JobId = burst.spec.isolated_job.parse().ok()?;
         let status = burst.status.clone().unwrap_or_default();
         let mut conditions = status.conditions.iter();
@@ -49,7 +51,8 @@ impl IsolatedRun {
             return None;
         }
         let given_back: Option<Timestamp> = status.giving_back_since.parse().ok();
-        let was_started = !run.started_at.is_empty();
+        // A job that does not wait any more has started at home, or was canceled: the target has not failed.
+        let is_useless = run.started_at.is_empty() && waiting.contains(&job.number());
         Some(IsolatedRun {
             job: job.number(),
             burst: burst.name_any(),
@@ -58,7 +61,7 @@ impl IsolatedRun {
             phase: status.phase,
             refusal: (run.state == RunState::Refused).then_some(run.message),
             useless_until: given_back
-                .filter(|_| !was_started)
+                .filter(|_| is_useless)
                 .map(|since| seconds_after(since, NOT_STARTED_SECONDS)),
         })
     }

@@ -4,7 +4,7 @@ use flux_operator_api::burst::JobMatch;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::answer::{Refusal, Why};
-use crate::time::{seconds_after, seconds_until};
+use crate::time::seconds_after;
 use crate::{Job, PolicyState};
 
 /// Whether a policy selects a job that needs so many nodes. If no alternative of `anyOf` matches,
@@ -65,8 +65,7 @@ fn match_job<'a>(
     if let Some(seconds) = *waiting_seconds {
         let until = seconds_after(job.submitted, i64::from(seconds));
         if now < until {
-            let why = Why::TooYoung { seconds: seconds_until(now, until) };
-            return Err(Refusal { why, until: Some(until) });
+            return Err(Refusal { why: Why::TooYoung { until }, until: Some(until) });
         }
     }
     Ok(())
@@ -124,6 +123,6 @@ mod tests {
         let job = job(1);
         let refusal = select(&policy, &job, 1, at(60)).unwrap_err();
         assert_eq!(refusal.until, Some(at(70)));
-        assert_eq!(refusal.why, Why::TooYoung { seconds: 10 });
+        assert_eq!(refusal.why, Why::TooYoung { until: at(70) });
     }
 }

@@ -15,7 +15,7 @@ use crate::job::Need;
 use crate::limits::Budget;
 use crate::pool::{SPARE, shape};
 use crate::supply::Supply;
-use crate::time::{seconds_after, seconds_until};
+use crate::time::seconds_after;
 use crate::{Instance, Job, PolicyState, Pool};
 
 /// What a job needs.
@@ -143,8 +143,7 @@ impl<'a> Requests<'a> {
         }
         self.check_failed(policy, target)?;
         if let Some(until) = starts_soon(state, to, demand.job, now) {
-            let seconds = demand.job.estimate.map_or(0, |time| seconds_until(now, time));
-            let why = Why::StartsSoon { target: &to.name, seconds };
+            let why = Why::StartsSoon { target: &to.name, at: demand.job.estimate.unwrap_or(now) };
             return Err(Refusal { why, until: Some(until) });
         }
         Ok(self.budgets[policy].check_day(state)?)
@@ -156,8 +155,7 @@ impl<'a> Requests<'a> {
         let Some(FailedTarget { until, trouble }) = self.failed_until[policy][target] else {
             return Ok(());
         };
-        let seconds = seconds_until(self.now, until);
-        let why = Why::TargetFailed { target: &to.name, seconds, trouble };
+        let why = Why::TargetFailed { target: &to.name, until, trouble };
         Err(Refusal { why, until: Some(until) })
     }
 
@@ -299,9 +297,10 @@ impl<'a> Requests<'a> {
         let largest_size = to.scaling.as_ref().filter(|_| to.leases_largest_size());
         let ranks = largest_size.map_or(nodes, |scaling| scaling.max_nodes).unsigned_abs();
         let left = self.left(property);
+        let most = self.instance.leasable.get(property).copied().unwrap_or_default();
         match left >= ranks {
             true => Ok(ranks),
-            false => Err(Why::NoRanks { target: &to.name, missing: ranks, left }),
+            false => Err(Why::NoRanks { target: &to.name, missing: ranks, left, most }),
         }
     }
 

@@ -28,17 +28,18 @@ pub struct Situation {
     pub jobs: Vec<Job>,
 }
 
-/// Since when each rank has been free. If it is lost, ranks have been free since it was made anew.
+/// Since when each rank of a Burst has been free. If it is lost, ranks have been free since it was made
+/// anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleRanks(BTreeMap<u32, Timestamp>);
 
 impl IdleRanks {
-    /// Notes which ranks are free now.
-    fn note(&mut self, free: &IdSet, now: Timestamp) {
-        self.0.retain(|rank, _| free.contains(*rank));
-        for rank in free.iter() {
-            self.0.entry(rank).or_insert(now);
-        }
+    /// Notes which of these ranks are free now. Those of Bursts are enough: only Bursts shrink, and a rank
+    /// table may have more ranks than fit in memory for every MiniCluster.
+    fn note(&mut self, ranks: impl Iterator<Item = u32>, free: &IdSet, now: Timestamp) {
+        let before = std::mem::take(&mut self.0);
+        let free = ranks.filter(|rank| free.contains(*rank));
+        self.0 = free.map(|rank| (rank, before.get(&rank).copied().unwrap_or(now))).collect();
     }
 }
 
@@ -60,13 +61,15 @@ impl Situation {
         let online = ranks(shown.online.as_ref()).intersection(&table);
         let taken = ranks(shown.busy.as_ref()).union(&ranks(shown.drained.as_ref()));
         let free = online.difference(&taken);
-        idle.note(&free, now);
+        let jobs: Vec<Job> = shown.items.iter().map(job).collect();
+        let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
         // Those with an instance of their own have no ranks of this one.
-        let isolated = bursts.iter().filter_map(|burst| IsolatedRun::of(burst)).collect();
+        let isolated = bursts.iter().filter_map(|burst| IsolatedRun::of(burst, &waiting)).collect();
         let joining: Vec<&Burst> =
             bursts.iter().copied().filter(|burst| !burst.is_isolated()).collect();
         let bursts = joining.as_slice();
         let members = members(cluster, bursts);
+        idle.note(members.keys().copied(), &free, now);
         let mut nodes = Vec::new();
         for slots in &shown.slots {
             let range = ranks(Some(&slots.ranks));
@@ -90,6 +93,7 @@ impl Situation {
             name: cluster.name_any(),
             nodes,
             lendable: lendable(cluster, &shown.slots, bursts, &online),
+            leasable: by_property(&shown.slots, &own_ranks(cluster)),
             shapes: shapes(shown),
             lead_cores: shown.lead_cores,
             lead_gpus: shown.lead_gpus,
@@ -97,8 +101,6 @@ impl Situation {
             table_size: u32::try_from(table.len()).unwrap_or(u32::MAX),
             isolated,
         };
-        let jobs: Vec<Job> = shown.items.iter().map(job).collect();
-        let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
         let pools = bursts.iter().map(|burst| pool(burst, &waiting, now)).collect();
         Situation { instance, pools, jobs }
     }
@@ -141,15 +143,8 @@ fn lendable(
 ) -> BTreeMap<String, u32> {
     let leases = cluster.status.iter().flat_map(|status| &status.leases);
     let leased: Vec<IdSet> = leases.map(|lease| lease.rank_list().to_set()).collect();
-    let own = IdSet::first_n(u32::try_from(cluster.spec.size).unwrap_or_default());
-    let taken = IdSet::union_all(&leased).union(online).union(&own);
-    let mut free = BTreeMap::new();
-    for slots in slots {
-        let ranks: IdSet = slots.ranks.parse().unwrap_or_default();
-        let count = u32::try_from(ranks.difference(&taken).len()).unwrap_or(u32::MAX);
-        let sum: &mut u32 = free.entry(property(slots).to_owned()).or_default();
-        *sum = sum.saturating_add(count);
-    }
+    let taken = IdSet::union_all(&leased).union(online).union(&own_ranks(cluster));
+    let mut free = by_property(slots, &taken);
     // Bursts will get these that they have not leased yet.
     for burst in bursts.iter().filter(|it| it.metadata.deletion_timestamp.is_none()) {
         let name = burst.status.as_ref().map(|status| status.object_name.as_str());
@@ -165,6 +160,23 @@ fn lendable(
         }
     }
     free
+}
+
+/// The ranks of the MiniCluster's own hosts up to its size, which no other gets.
+fn own_ranks(cluster: &MiniCluster) -> IdSet {
+    IdSet::first_n(u32::try_from(cluster.spec.size).unwrap_or_default())
+}
+
+/// How many ranks there are of each property, besides those that are taken.
+fn by_property(slots: &[SlotRange], taken: &IdSet) -> BTreeMap<String, u32> {
+    let mut counts = BTreeMap::new();
+    for slots in slots {
+        let ranks: IdSet = slots.ranks.parse().unwrap_or_default();
+        let count = u32::try_from(ranks.difference(taken).len()).unwrap_or(u32::MAX);
+        let sum: &mut u32 = counts.entry(property(slots).to_owned()).or_default();
+        *sum = sum.saturating_add(count);
+    }
+    counts
 }
 
 /// Which rank belongs to which pod of which Burst. A joiner that shrinks has a second lease, of the
@@ -333,6 +345,36 @@ mod tests {
         assert_eq!(cores, [8, 8, 4, 4]);
         assert_eq!(instance.shapes["spare"], (4, 0));
         assert_eq!(instance.lendable, [("home".into(), 0), ("spare".into(), 2)].into());
+        assert_eq!(instance.leasable, [("home".into(), 0), ("spare".into(), 4)].into());
+    }
+
+    /// A rank table may have 131,072 ranks, all of which are free.
+    #[test]
+    fn it_is_remembered_of_ranks_of_bursts_alone_since_when_they_are_free() {
+        let leases = json!({ "leases": [lease("burst-1", "2-3")] });
+        let (cluster, burst) = (cluster(leases), burst(json!({})));
+        let mut idle = IdleRanks::default();
+        for (busy, since) in [("0-3", vec![]), ("3", vec![(2, 20)]), ("0", vec![(2, 20), (3, 30)])] {
+            let now = at(if busy == "3" { 20 } else { 30 });
+            let shown = InstanceJobs { busy: Some(busy.into()), ..shown() };
+            Situation::of(&cluster, &shown, &[&burst], &mut idle, now);
+            let expected = since.into_iter().map(|(rank, seconds)| (rank, at(seconds)));
+            assert_eq!(idle, IdleRanks(expected.collect()), "{busy}");
+        }
+    }
+
+    /// Its user has canceled it, or it has started at home: its target has not failed.
+    #[test]
+    fn a_run_of_a_job_that_does_not_wait_any_more_does_not_keep_its_target_from_others() {
+        let patch = json!({ "spec": { "isolatedJob": "f3" },
+            "status": { "givingBackSince": at(900).to_string() } });
+        let burst = burst(patch);
+        for (job, until) in [(2, Some(at(900 + 600))), (7, None)] {
+            let item = InstanceJob { id: job, ..InstanceJob::default() };
+            let shown = InstanceJobs { items: vec![item], ..shown() };
+            let Situation { instance, .. } = situation(&shown, &cluster(json!({})), &[&burst]);
+            assert_eq!(instance.isolated[0].useless_until, until, "{job}");
+        }
     }
 
     /// The ranks that leave are those of the last pods.

@@ -51,6 +51,7 @@ pub(crate) fn instance(size: u32, free: u32) -> Instance {
         name: "fs".into(),
         nodes: (0..size).map(node).collect(),
         lendable: BTreeMap::from([("spare".into(), 16)]),
+        leasable: BTreeMap::from([("spare".into(), 16)]),
         shapes: BTreeMap::new(),
         lead_cores: 4,
         lead_gpus: 0,

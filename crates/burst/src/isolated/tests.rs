@@ -101,7 +101,7 @@ fn a_second_burst_that_was_refused_says_nothing_about_the_job() {
         burst.spec.isolated_job = "f2b".into();
         let status = json!({ "conditions": conditions, "run": run });
         burst.status = Some(serde_json::from_value(status).unwrap());
-        let found = IsolatedRun::of(&burst);
+        let found = IsolatedRun::of(&burst, &HashSet::new());
         assert_eq!(found.and_then(|it| it.refusal).as_deref(), refusal);
     }
 }

@@ -14,7 +14,8 @@ const MAX_FINISHED: usize = 64;
 /// Counts what the nodes of a Burst have used, if their number has changed, or if it is time to.
 /// `nodes`: how many it has; `None` if that is not known, so that there are as many as before.
 pub(super) fn count(status: &mut BurstStatus, nodes: Option<i32>, price: f64, now: Timestamp) {
-    let nodes = nodes.unwrap_or(status.counted_nodes);
+    // A target is not believed: what it has used never becomes less.
+    let nodes = nodes.unwrap_or(status.counted_nodes).max(0);
     let counted = status.counted.parse::<Timestamp>().ok();
     let seconds = counted.map_or(0, |since| now.duration_since(since).as_secs().max(0));
     let has_changed = nodes != status.counted_nodes;
