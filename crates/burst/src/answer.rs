@@ -56,6 +56,8 @@ reasons! {
     Held,
     /// It waits for a job ahead of it, and the scheduler starts none before that.
     BlockedByJob,
+    /// Too many different jobs are ahead of it.
+    NotConsidered,
     /// Its constraint cannot be evaluated.
     UnknownConstraint,
     /// It needs more nodes than the rank table has.
@@ -125,6 +127,7 @@ impl fmt::Display for AnswerReason {
 pub(crate) enum Why<'a> {
     Held,
     BlockedByJob { job: u64 },
+    NotConsidered,
     UnknownConstraint { error: &'a ConstraintError },
     TooLargeForTable { nodes: u32, table_size: u32 },
     NoPolicy,
@@ -183,6 +186,7 @@ impl Why<'_> {
         match self {
             Why::Held => AnswerReason::Held,
             Why::BlockedByJob { .. } => AnswerReason::BlockedByJob,
+            Why::NotConsidered => AnswerReason::NotConsidered,
             Why::UnknownConstraint { .. } => AnswerReason::UnknownConstraint,
             Why::TooLargeForTable { .. } => AnswerReason::TooLargeForTable,
             Why::NoPolicy => AnswerReason::NoPolicy,
@@ -227,6 +231,10 @@ impl fmt::Display for Why<'_> {
                 "{} ahead of it cannot start, and the scheduler starts jobs in order: more nodes \
                  would not help",
                 JobId::from(*job)
+            ),
+            Why::NotConsidered => f.write_str(
+                "too many jobs with long constraints, or too many targets, are ahead of it: it is considered \
+                 when fewer jobs wait",
             ),
             Why::UnknownConstraint { error } => {
                 write!(f, "its constraint cannot be evaluated: {error}: submit it with another")

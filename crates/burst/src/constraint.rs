@@ -54,6 +54,29 @@ impl Constraint {
         parse(&value.map_err(|_| ConstraintError::Value("its JSON".into()))?, MAX_DEPTH)
     }
 
+    /// Of how many elements it consists, each of which may be compared with a node.
+    pub(crate) fn size(&self) -> usize {
+        let sum = |all: &[Constraint]| all.iter().map(Constraint::size).sum::<usize>();
+        match self {
+            Constraint::Any | Constraint::Property(_) | Constraint::Ranks(_) => 1,
+            Constraint::Hosts(hosts) => hosts.len().max(1),
+            Constraint::And(all) | Constraint::Or(all) => sum(all).saturating_add(1),
+            Constraint::Not(negated) => negated.size().saturating_add(1),
+        }
+    }
+
+    /// Whether it depends on the rank or name of each node.
+    pub(crate) fn is_about_nodes(&self) -> bool {
+        match self {
+            Constraint::Any | Constraint::Property(_) => false,
+            Constraint::Hosts(_) | Constraint::Ranks(_) => true,
+            Constraint::And(all) | Constraint::Or(all) => {
+                all.iter().any(Constraint::is_about_nodes)
+            }
+            Constraint::Not(negated) => negated.is_about_nodes(),
+        }
+    }
+
     /// Whether a node with a property matches, and, if they are known, a rank and name.
     pub(crate) fn matches(&self, property: &str, place: Option<(u32, &str)>) -> Match {
         let of = |known: Option<bool>| match known {

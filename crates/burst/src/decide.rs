@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::answer::{Refusal, Why};
 use crate::constraint::{Constraint, ConstraintError};
+use crate::effort::Effort;
 use crate::isolated::NewRun;
 use crate::job_match::select;
 use crate::pool::shape;
@@ -55,6 +56,7 @@ pub fn decide(
         largest_node,
         requests,
         supply,
+        effort: Effort::new(instance, policies),
         failed,
         requeue_at,
         runs: Vec::new(),
@@ -116,6 +118,7 @@ struct Run<'a> {
     largest_node: (u32, u32),
     requests: Requests<'a>,
     supply: Supply<'a>,
+    effort: Effort,
     failed: BTreeMap<(String, String), Timestamp>,
     requeue_at: Option<Timestamp>,
     /// Runs that are requested.
@@ -150,6 +153,9 @@ impl<'a> Run<'a> {
             Ok(constraint) => constraint,
             Err(error) => return Outcome::of(Why::UnknownConstraint { error }),
         };
+        if !self.effort.spend(constraint) {
+            return Outcome::of(Why::NotConsidered);
+        }
         if is_too_large {
             return self.consider_beyond_table(job, constraint);
         }
@@ -396,9 +402,7 @@ impl<'a> Run<'a> {
                 }
                 let until = plan.policy.and_then(|policy| stable_at[policy]);
                 let why = match (until, burst) {
-                    (Some(until), _) if is_request => {
-                        Why::Stabilizing { until }
-                    }
+                    (Some(until), _) if is_request => Why::Stabilizing { until },
                     (_, Some(burst)) if !is_request => {
                         let trouble = plan.pool.and_then(|pool| pool.trouble.as_deref());
                         Why::WaitsForBurst { burst, trouble }

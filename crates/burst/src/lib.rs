@@ -15,6 +15,7 @@ mod answer;
 mod constraint;
 mod decide;
 mod decision;
+mod effort;
 mod instance;
 mod isolated;
 mod job;

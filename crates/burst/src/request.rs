@@ -18,6 +18,10 @@ use crate::supply::Supply;
 use crate::time::seconds_after;
 use crate::{Instance, Job, PolicyState, Pool};
 
+/// How many refusals are remembered. More would take more memory than they save time: jobs of a long
+/// queue are of few kinds, unless their user wants to fill the memory.
+const MAX_REFUSED: usize = 10_000;
+
 /// What a job needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand<'a> {
@@ -116,7 +120,7 @@ impl<'a> Requests<'a> {
         }
         let policy = policies[policy].name.as_str();
         let nearest = nearest.unwrap_or_else(|| Why::NoTargetFits { policy }.into());
-        if is_general && nearest.until.is_none() {
+        if is_general && nearest.until.is_none() && self.refused.len() < MAX_REFUSED {
             self.refused.insert(key, nearest.why.clone());
         }
         Err(nearest)

@@ -354,7 +354,8 @@ mod tests {
         let leases = json!({ "leases": [lease("burst-1", "2-3")] });
         let (cluster, burst) = (cluster(leases), burst(json!({})));
         let mut idle = IdleRanks::default();
-        for (busy, since) in [("0-3", vec![]), ("3", vec![(2, 20)]), ("0", vec![(2, 20), (3, 30)])] {
+        for (busy, since) in [("0-3", vec![]), ("3", vec![(2, 20)]), ("0", vec![(2, 20), (3, 30)])]
+        {
             let now = at(if busy == "3" { 20 } else { 30 });
             let shown = InstanceJobs { busy: Some(busy.into()), ..shown() };
             Situation::of(&cluster, &shown, &[&burst], &mut idle, now);

@@ -230,6 +230,22 @@ fn nodes_must_be_missing_for_some_time() {
     assert_eq!(at_time(&without.memory, 105, &jobs).actions, []);
 }
 
+/// Constraints are the users'. Each of 50,000 nodes would be compared with each of 10,000.
+#[test]
+fn a_decision_is_not_made_arbitrarily_long() {
+    let ranks = |id: u64| {
+        let value = json!({ "ranks": [(200_000 + id).to_string()] });
+        with(nodes(id, 2), "constraints", value)
+    };
+    let jobs: Vec<Job> = (0..10_000).map(ranks).collect();
+    let instance = instance(50_000, 50_000);
+    let decision = decided(&instance, &[policy("p", target("t"))], &[], &jobs);
+    let reasons = reasons(&decision);
+    assert_eq!(reasons[0], AnswerReason::NoTargetFits);
+    let considered = reasons.iter().filter(|it| **it != AnswerReason::NotConsidered).count();
+    assert!((100..1000).contains(&considered), "{considered}");
+}
+
 #[test]
 fn a_job_that_is_expected_to_start_soon_is_not_burst() {
     let cases = [
