@@ -7,7 +7,7 @@ use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, MiniCluster, Reas
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure,
     WhileUnreadable, after_failure, after_output, burst_events, decide_burst, field_manager,
-    has_claim, home_order, must_ask_target, output_name, release, while_unreadable, with_finished,
+    has_claim, home_order, must_ask_target, release, while_unreadable, with_finished,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -89,7 +89,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
                 let pool = Pool { burst, cluster: None, jobspec: None };
                 return make(context, pool, None, &step).await.map(|_| AFTER_STEP);
             }
-            WhileUnreadable::GiveBack => {}
+            WhileUnreadable::GoOn => {}
         }
     }
     let cluster = context.stores.clusters.get(&reference);
@@ -276,30 +276,32 @@ async fn make(
     Ok(Ok(()))
 }
 
-/// Saves the output of a run in a ConfigMap here, and records that. One that its target does not have
-/// is lost.
+/// Saves the output of a run in a ConfigMap here, and records that. What fails is tried again for a while,
+/// whatever the reason.
 async fn save_output(
     context: &Context,
     pool: Pool<'_>,
     target: &dyn Target,
     pod: &str,
 ) -> Result<Result<(), TargetFailure>, ReconcileError> {
-    let saved = match target.output(pool, pod).await {
-        Ok(output) => {
-            let config_map = config_map(pool.burst, &output);
-            let maps = context.home.api::<ConfigMap>(&pool.burst.namespace().unwrap_or_default());
-            match maps.create(&PostParams::default(), &config_map).await {
-                Ok(_) => {}
-                // The controller was killed before it recorded that.
-                Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(write("save the output of a run")(error)),
-            }
-            Ok(output_name(pool.burst))
-        }
-        Err(failure) if failure.reason == Reason::TargetUnreachable => return Ok(Err(failure)),
-        Err(failure) => Err(failure.message),
+    let output = match target.output(pool, pod).await {
+        Ok(output) => output,
+        Err(failure) => return Ok(Err(failure)),
     };
-    write_status(context, pool.burst, after_output(pool.burst, saved)).await?;
+    let config_map = config_map(pool.burst, &output);
+    let maps = context.home.api::<ConfigMap>(&pool.burst.namespace().unwrap_or_default());
+    match maps.create(&PostParams::default(), &config_map).await {
+        Ok(_) => {}
+        // The controller was killed before it recorded that.
+        Err(error) if is_conflict(&error) => {}
+        // Such as a quota.
+        Err(error) if is_refused(&error) => {
+            let message = format!("the output cannot be saved here: {}", chain(&error));
+            return Ok(Err(TargetFailure::new(Reason::LenderNotReady, message)));
+        }
+        Err(error) => return Err(write("save the output of a run")(error)),
+    }
+    write_status(context, pool.burst, after_output(pool.burst)).await?;
     Ok(Ok(()))
 }
 

@@ -63,12 +63,10 @@ pub(super) fn status(
     if let Some(cluster) = cluster.filter(|_| !is_deleting) {
         record_start(&mut status, burst, cluster);
     }
-    // Times in the future are of a clock that was wrong.
-    let is_past = |time: &str| time.parse::<Timestamp>().is_ok_and(|time| time <= now);
-    if is_deleting && !is_past(&status.giving_back_since) {
-        status.giving_back_since = now.to_string();
+    if is_deleting {
+        record_giving_back(&mut status, now);
     }
-    if !status.idle_since.is_empty() && !is_past(&status.idle_since) {
+    if !status.idle_since.is_empty() && !is_past(&status.idle_since, now) {
         status.idle_since = now.to_string();
     }
     if let Some(lease) = progress.lease {
@@ -95,6 +93,18 @@ pub(super) fn status(
     status.observed_generation = generation;
     status.conditions = verdict::conditions(verdicts, generation, &before.conditions, now);
     status
+}
+
+/// Records since when a Burst has been given back.
+pub(super) fn record_giving_back(status: &mut BurstStatus, now: Timestamp) {
+    if !is_past(&status.giving_back_since, now) {
+        status.giving_back_since = now.to_string();
+    }
+}
+
+/// Whether a time is recorded, and has passed. One in the future is of a clock that was wrong.
+fn is_past(time: &str, now: Timestamp) -> bool {
+    time.parse::<Timestamp>().is_ok_and(|time| time <= now)
 }
 
 /// How many jobs run on its nodes, and since when none has.

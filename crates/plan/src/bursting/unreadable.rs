@@ -1,6 +1,7 @@
 //! A Burst whose MiniCluster exists and cannot be read, as after a change of the CRD. Jobs may run on its
-//! nodes, so that the MiniCluster is not taken for deleted. But nodes cost: its lifetime ends, and a Burst
-//! that is deleted is given back, after all the time that jobs have to finish.
+//! nodes, so that the MiniCluster is not taken for deleted. But nodes cost: its lifetime ends, a run whose job
+//! has started goes on to its end, and a Burst that is deleted is given back, after all the time that jobs
+//! have to finish.
 
 use flux_operator_api::Burst;
 use k8s_openapi::jiff::Timestamp;
@@ -15,8 +16,8 @@ pub enum WhileUnreadable {
     Wait,
     /// Delete the Burst, for this reason.
     DeleteSelf(String),
-    /// Give it back, without draining.
-    GiveBack,
+    /// What is decided without a MiniCluster: give it back without draining, or go on with the run of its job.
+    GoOn,
 }
 
 /// Decides what to do about a Burst while its MiniCluster cannot be read.
@@ -24,11 +25,12 @@ pub fn while_unreadable(burst: &Burst, now: Timestamp) -> WhileUnreadable {
     let grace = i64::from(burst.spec.grace_seconds());
     match &burst.metadata.deletion_timestamp {
         // Of a run that is over only the record is left.
-        None if burst.is_record() => WhileUnreadable::GiveBack,
+        None if burst.is_record() => WhileUnreadable::GoOn,
         None if now >= lifetime_end(burst) => {
             WhileUnreadable::DeleteSelf("its lifetime is over".to_owned())
         }
-        Some(since) if now >= seconds_after(since.0, grace) => WhileUnreadable::GiveBack,
+        None if burst.run().is_some_and(|run| run.may_have_run) => WhileUnreadable::GoOn,
+        Some(since) if now >= seconds_after(since.0, grace) => WhileUnreadable::GoOn,
         None | Some(_) => WhileUnreadable::Wait,
     }
 }
@@ -51,12 +53,22 @@ mod tests {
             serde_json::from_value(burst).unwrap()
         };
         let (kept, deleted) = (burst(None), burst(Some("2026-01-01T00:10:00Z")));
+        let with_run = |may_have_run: bool| {
+            let mut burst = kept.clone();
+            burst.spec.isolated_job = "f2b".into();
+            let status = json!({ "run": { "state": "Starting", "mayHaveRun": may_have_run } });
+            burst.status = Some(serde_json::from_value(status).unwrap());
+            burst
+        };
+        let (started, waiting) = (with_run(true), with_run(false));
         let over = WhileUnreadable::DeleteSelf("its lifetime is over".to_owned());
         for (burst, time, expected) in [
             (&kept, "00:59:59", WhileUnreadable::Wait),
             (&kept, "01:00:00", over),
             (&deleted, "00:10:59", WhileUnreadable::Wait),
-            (&deleted, "00:11:00", WhileUnreadable::GiveBack),
+            (&deleted, "00:11:00", WhileUnreadable::GoOn),
+            (&started, "00:59:59", WhileUnreadable::GoOn),
+            (&waiting, "00:59:59", WhileUnreadable::Wait),
         ] {
             let now = format!("2026-01-01T{time}Z").parse().unwrap();
             assert_eq!(while_unreadable(burst, now), expected, "{time}");

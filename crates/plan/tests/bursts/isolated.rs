@@ -1,6 +1,7 @@
 //! A run in an instance of its own: what becomes of it and of the job at home, also if the controller
 //! is killed before any step.
 
+use flux_operator_api::Reason;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{HomeTurn, Presence, RECORD_SECONDS, burst_events, output_name};
 use flux_operator_wire::HomeJobState;
@@ -98,6 +99,79 @@ fn a_job_that_starts_while_it_is_given_up_is_not_run_again() {
     assert_eq!((run.started, run.home), (1, HomeJobState::Finished));
     let message = "ran as Burst b at target away: it was given back before it had finished";
     assert_eq!(run.message, message);
+}
+
+/// A token that has expired, or a quota: it is tried again before it is lost.
+#[test]
+fn an_output_that_cannot_be_read_or_saved_for_a_while_is_not_lost() {
+    for (reason, wait, is_saved) in [
+        (Reason::CredentialsRefused, 100, true),
+        (Reason::LenderNotReady, 100, true),
+        (Reason::CredentialsRefused, 700, false),
+    ] {
+        let mut run = Run::new(0);
+        run.no_output = failure(reason);
+        run.settle();
+        assert_eq!((run.run().state, &run.presence), (RunState::Finishing, &Presence::Complete));
+        let condition =
+            if reason == Reason::LenderNotReady { "GivingBack" } else { "CredentialsAccepted" };
+        assert!(run.reason(condition).ends_with(&reason.to_string()), "{}", run.reason(condition));
+        run.now += SignedDuration::from_secs(wait);
+        run.no_output = run.no_output.filter(|_| !is_saved);
+        run.now += SignedDuration::from_secs(100);
+        run.settle();
+        assert_eq!((run.run().state, run.saved), (RunState::Failed, usize::from(is_saved)));
+        assert_eq!(run.run().message.contains("its output is lost"), !is_saved);
+        assert_eq!(run.message, "ran as Burst b at target away: exit code 7");
+    }
+}
+
+#[test]
+fn a_run_is_stopped_when_its_lifetime_is_over_and_its_output_is_saved() {
+    let mut run = Run::new(0);
+    run.takes = 10_000;
+    run.settle();
+    run.now += SignedDuration::from_secs(3600);
+    run.settle();
+    assert_eq!((run.run().state, run.run().exit_code), (RunState::Failed, None));
+    assert_eq!(
+        (run.saved, run.home, &run.presence),
+        (1, HomeJobState::Finished, &Presence::Nothing)
+    );
+    assert_eq!(run.message, "ran as Burst b at target away: its lifetime is over");
+    assert_eq!(run.run().output, output_name(run.burst()));
+}
+
+/// The policy would create no other one, because that has the same name.
+#[test]
+fn a_policys_burst_that_has_left_the_job_to_another_one_is_deleted_at_once() {
+    let mut run = Run::new(16);
+    let record = json!({ "run": { "state": "Refused", "finishedAt": start().to_string() } });
+    run.burst.as_mut().unwrap().status = Some(serde_json::from_value(record).unwrap());
+    let mut of_user = Run::new(16);
+    of_user.burst.clone_from(&run.burst);
+    of_user.burst.as_mut().unwrap().metadata.owner_references = None;
+    of_user.burst.as_mut().unwrap().spec.policy.clear();
+    run.reconcile(None);
+    of_user.settle();
+    assert!(run.burst.is_none());
+    assert_eq!(of_user.run().state, RunState::Refused, "a user sees why");
+}
+
+/// Its nodes cost. Only the job at home waits until the MiniCluster can be read.
+#[test]
+fn a_run_goes_on_while_its_minicluster_cannot_be_read() {
+    let mut run = Run::new(0);
+    run.takes = 100;
+    run.settle();
+    run.is_unreadable = true;
+    run.now += SignedDuration::from_secs(100);
+    run.settle();
+    assert_eq!((run.run().exit_code, run.saved), (Some(7), 1));
+    assert_eq!((run.run().state, &run.presence), (RunState::Finishing, &Presence::Nothing));
+    run.is_unreadable = false;
+    run.settle();
+    assert_eq!((run.run().state, run.home), (RunState::Failed, HomeJobState::Finished));
 }
 
 #[test]

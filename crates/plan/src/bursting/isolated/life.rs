@@ -18,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::home::{HomeJob, HomeTurn, cut, was_prepared};
 use super::rivals::{Standing, standing};
-use super::state::{Facts, Problem, status};
+use super::state::{Facts, Problem, is_not_portable, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
     BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
@@ -31,17 +31,17 @@ use crate::time::seconds_after;
 /// How long a run is shown after it is over, in seconds: one day.
 pub const RECORD_SECONDS: i64 = 86_400;
 
-/// For how long it is tried to read the output, in seconds: a node that is gone has it no more.
+/// For how long reading and saving the output is retried, in seconds. A node that is gone does not come
+/// back with it.
 const OUTPUT_SECONDS: i64 = 600;
 
 /// For how long the operator may fail before a job that was never taken is left as it is, in seconds.
 const HOME_SECONDS: i64 = 3600;
 
-/// How soon the target and home are asked again, in seconds: at first, and later.
+/// How soon the target and home are asked again, in seconds: in the first `POLL_DURATION` seconds after the
+/// Burst was created or began to finish, and later.
 const POLL_SECONDS: i64 = 1;
 const SLOW_POLL_SECONDS: i64 = 5;
-
-/// For how long the former, in seconds after the Burst was created or began to finish.
 const POLL_DURATION: i64 = 120;
 
 /// Name of the ConfigMap with the output of a run.
@@ -49,15 +49,12 @@ pub fn output_name(burst: &Burst) -> String {
     format!("{}-output", object_name(burst))
 }
 
-/// The status after the output was saved, or could not be.
-pub fn after_output(burst: &Burst, saved: Result<String, String>) -> BurstStatus {
+/// The status after the output was saved.
+pub fn after_output(burst: &Burst) -> BurstStatus {
     let mut status = burst.status.clone().unwrap_or_default();
     let run = status.run.get_or_insert_default();
     run.output_settled = true;
-    match saved {
-        Ok(name) => run.output = name,
-        Err(why) => add_message(run, &format!("its output is lost: {why}")),
-    }
+    run.output = output_name(burst);
     status
 }
 
@@ -192,10 +189,16 @@ impl Life<'_> {
         }
         let is_over = self.now >= lifetime_end(self.burst);
         if is_over && run.state != RunState::Finishing {
-            return Life::delete_self(run, "its lifetime is over");
+            let why = "its lifetime is over";
+            return match run.started_at.is_empty() {
+                true => Life::delete_self(run, why),
+                // Its record has what the job has written so far.
+                false => self.stopped(run, why),
+            };
         }
         let was_started = self.burst.status.as_ref().is_some_and(|it| !it.cluster_uid.is_empty());
-        if run.state != RunState::Finishing && !self.has_home() {
+        // One that cannot be read exists.
+        if run.state != RunState::Finishing && !self.is_unreadable && !self.has_home() {
             if self.cluster.is_none() && !was_started {
                 return Next { problem: Some(Problem::NoCluster), ..Life::next(run) };
             }
@@ -339,6 +342,8 @@ impl Life<'_> {
     /// What remains to do. The output comes first; then home and the target do not wait for each other,
     /// because what exists there costs.
     fn finish(&self, mut run: BurstRun) -> Next {
+        // It would be deleted with the Burst.
+        run.output_settled |= self.burst.metadata.deletion_timestamp.is_some();
         if !run.output_settled {
             return self.save_output(run);
         }
@@ -365,7 +370,7 @@ impl Life<'_> {
             .parse::<Timestamp>()
             .is_ok_and(|at| self.now >= seconds_after(at, OUTPUT_SECONDS));
         let why = match self.view.filter(|view| !is_silent(view)) {
-            _ if is_late => "it could not be read in time",
+            _ if is_late => "it could not be read, or saved in this namespace, in time",
             None => return Life::next(run),
             Some(view) => match view.run.as_ref().and_then(|it| it.lead_pod.as_ref()) {
                 Some(pod) => return Life::step(run, BurstStep::SaveOutput(pod.clone())),
@@ -440,7 +445,6 @@ impl Life<'_> {
     fn stopped(&self, mut run: BurstRun, why: &str) -> Next {
         run.state = RunState::Finishing;
         run.finished_at = self.now.to_string();
-        run.output_settled = true;
         run.message = cut(why);
         Life::next(run)
     }
@@ -462,11 +466,22 @@ impl Life<'_> {
                 None => Life::next(run),
             };
         }
-        let is_deleting = self.burst.metadata.deletion_timestamp.is_some();
-        match self.record_end(&run).is_some_and(|end| self.now >= end) && !is_deleting {
+        if self.burst.metadata.deletion_timestamp.is_some() {
+            return Life::next(run);
+        }
+        // It has no result to show, and keeps its policy from creating one of the same name.
+        if self.has_yielded(&run) && self.burst.owning_policy().is_some() {
+            return Life::delete_self(run, "another Burst runs this job");
+        }
+        match self.record_end(&run).is_some_and(|end| self.now >= end) {
             true => Life::delete_self(run, "its record is a day old"),
             false => Life::next(run),
         }
+    }
+
+    /// Whether it has not run the job because another Burst does, rather than for its jobspec.
+    fn has_yielded(&self, run: &BurstRun) -> bool {
+        run.state == RunState::Refused && !is_not_portable(self.burst)
     }
 
     fn record_end(&self, run: &BurstRun) -> Option<Timestamp> {

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::home::HomeTurn;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
-use crate::bursting::state::{record_failure, target_verdicts};
+use crate::bursting::state::{record_failure, record_giving_back, target_verdicts};
 use crate::bursting::usage::count;
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
@@ -54,8 +54,8 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
     if let Some(cluster) = facts.cluster.filter(|_| !is_deleting) {
         record_start(&mut status, burst, cluster);
     }
-    if is_deleting && status.giving_back_since.is_empty() {
-        status.giving_back_since = now.to_string();
+    if is_deleting {
+        record_giving_back(&mut status, now);
     }
     status.run = Some(facts.run.clone());
     let is_open = facts.will_try || facts.run.state == RunState::Finishing;
@@ -83,10 +83,14 @@ fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     let prepared = prepared(facts, before, home);
     let finished = finished(facts, before);
     let is_deleting = facts.burst.metadata.deletion_timestamp.is_some();
-    let giving_back = match (facts.run.state, &facts.problem) {
-        (RunState::Finishing, Some(Problem::Home(why))) => yes(Reason::LenderNotReady, why),
-        (RunState::Finishing, _) => {
-            yes(Reason::GivingBack, "what is left at the target is deleted")
+    let giving_back = match (facts.run.state, home_failure(facts)) {
+        (RunState::Finishing, Some(why)) => yes(Reason::LenderNotReady, why),
+        (RunState::Finishing, None) => {
+            let before = before.conditions.iter().find(|it| it.type_ == "GivingBack");
+            // Between two attempts nothing is asked.
+            let kept = before.filter(|it| facts.view.is_none() && it.status == "True");
+            let leaves = || yes(Reason::GivingBack, "what is left at the target is deleted");
+            kept.map_or_else(leaves, verdict::copied_from)
         }
         (state, _) if state.is_over() => no(Reason::InUse, "nothing is left at the target"),
         _ if is_deleting => yes(Reason::GivingBack, "what is left at the target is deleted"),
@@ -99,6 +103,17 @@ fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
         ("Finished", finished),
         ("GivingBack", giving_back),
     ]
+}
+
+/// Why home, rather than the target, keeps the run from going on.
+fn home_failure<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
+    match &facts.problem {
+        Some(Problem::Home(why)) => Some(why),
+        _ => {
+            let failure = facts.failure.filter(|it| it.reason == Reason::LenderNotReady);
+            failure.map(|failure| failure.message.as_str())
+        }
+    }
 }
 
 /// Whether the instance of the job exists at the target, or has existed.
@@ -152,12 +167,20 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
 
 /// Why the job has not run. What its jobspec is refused for, a user has to change.
 fn not_run_reason(facts: &Facts<'_>, before: &BurstStatus) -> Reason {
-    let mut conditions = before.conditions.iter().filter(|it| it.type_ == "Finished");
-    let was = conditions.any(|it| it.reason == Reason::NotPortable.to_string());
-    match was || facts.problem == Some(Problem::NotPortable) {
+    match has_not_portable(before) || facts.problem == Some(Problem::NotPortable) {
         true => Reason::NotPortable,
         false => Reason::GivingBack,
     }
+}
+
+/// Whether the jobspec of a Burst's job is recorded as one that cannot run elsewhere.
+pub(super) fn is_not_portable(burst: &Burst) -> bool {
+    burst.status.as_ref().is_some_and(has_not_portable)
+}
+
+fn has_not_portable(status: &BurstStatus) -> bool {
+    let mut conditions = status.conditions.iter().filter(|it| it.type_ == "Finished");
+    conditions.any(|it| it.reason == Reason::NotPortable.to_string())
 }
 
 /// Whether the job has finished.
