@@ -1,5 +1,6 @@
 //! The answer for a pending job.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use flux_operator_flux::JobId;
@@ -394,6 +395,26 @@ impl fmt::Display for Clock {
 
 fn count(nodes: u32) -> String {
     if nodes == 1 { "1 node".into() } else { format!("{nodes} nodes") }
+}
+
+/// The last messages, so that equal ones are not written again.
+#[derive(Default)]
+pub(crate) struct Messages<'a>(VecDeque<(Why<'a>, String)>);
+
+impl<'a> Messages<'a> {
+    /// How many are kept: jobs that follow each other are of few kinds.
+    const KEPT: usize = 8;
+
+    /// What is said of a job, in words.
+    pub(crate) fn text(&mut self, why: Why<'a>) -> String {
+        if let Some((_, text)) = self.0.iter().find(|(known, _)| *known == why) {
+            return text.clone();
+        }
+        let text = why.to_string();
+        self.0.truncate(Messages::KEPT - 1);
+        self.0.push_front((why, text.clone()));
+        text
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Constraints of jobs (RFC 31): on which nodes a job may run.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use flux_operator_flux::{HostList, IdSet};
 use serde_json::Value;
+
+use crate::Job;
 
 /// A parsed constraint.
 #[derive(Clone, Debug, PartialEq)]
@@ -158,6 +161,41 @@ fn property(text: &str) -> Constraint {
     match text.strip_prefix('^') {
         None => Constraint::Property(text.into()),
         Some(name) => Constraint::Not(Box::new(Constraint::Property(name.into()))),
+    }
+}
+
+/// The constraints of all jobs, equal ones parsed once.
+pub(crate) struct Constraints {
+    parsed: Vec<Result<Constraint, ConstraintError>>,
+    /// For each job, the position of its constraint, if it has one.
+    of_jobs: Vec<Option<usize>>,
+}
+
+impl Constraints {
+    pub(crate) fn parse(jobs: &[Job]) -> Constraints {
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut parsed = Vec::new();
+        let texts = jobs.iter().map(|job| job.attributes.get("constraints"));
+        let of_jobs = texts
+            .map(|text| {
+                let text = text?;
+                Some(*known.entry(text).or_insert_with(|| {
+                    parsed.push(Constraint::parse(text));
+                    parsed.len() - 1
+                }))
+            })
+            .collect();
+        Constraints { parsed, of_jobs }
+    }
+
+    /// Which of the different constraints the job at a position has.
+    pub(crate) fn index_of(&self, job: usize) -> Option<usize> {
+        self.of_jobs[job]
+    }
+
+    /// The constraint of the job at a position.
+    pub(crate) fn of(&self, job: usize) -> Result<&Constraint, &ConstraintError> {
+        self.of_jobs[job].map_or(Ok(&Constraint::Any), |index| self.parsed[index].as_ref())
     }
 }
 

@@ -1,12 +1,12 @@
 //! One decision about one instance.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::burst::BurstTarget;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::answer::{Refusal, Why};
-use crate::constraint::{Constraint, ConstraintError};
+use crate::answer::{Messages, Refusal, Why};
+use crate::constraint::{Constraint, Constraints};
 use crate::effort::Effort;
 use crate::isolated::NewRun;
 use crate::job_match::select;
@@ -419,60 +419,6 @@ impl<'a> Run<'a> {
             policy: policy.map(|policy| self.policies[policy].name.clone()),
             burst: burst.map(str::to_owned),
         }
-    }
-}
-
-/// The last messages, so that equal ones are not written again.
-#[derive(Default)]
-struct Messages<'a>(VecDeque<(Why<'a>, String)>);
-
-impl<'a> Messages<'a> {
-    /// How many are kept: jobs that follow each other are of few kinds.
-    const KEPT: usize = 8;
-
-    fn text(&mut self, why: Why<'a>) -> String {
-        if let Some((_, text)) = self.0.iter().find(|(known, _)| *known == why) {
-            return text.clone();
-        }
-        let text = why.to_string();
-        self.0.truncate(Messages::KEPT - 1);
-        self.0.push_front((why, text.clone()));
-        text
-    }
-}
-
-/// The constraints of all jobs, equal ones parsed once.
-struct Constraints {
-    parsed: Vec<Result<Constraint, ConstraintError>>,
-    /// For each job, the position of its constraint, if it has one.
-    of_jobs: Vec<Option<usize>>,
-}
-
-impl Constraints {
-    fn parse(jobs: &[Job]) -> Constraints {
-        let mut known: HashMap<&str, usize> = HashMap::new();
-        let mut parsed = Vec::new();
-        let texts = jobs.iter().map(|job| job.attributes.get("constraints"));
-        let of_jobs = texts
-            .map(|text| {
-                let text = text?;
-                Some(*known.entry(text).or_insert_with(|| {
-                    parsed.push(Constraint::parse(text));
-                    parsed.len() - 1
-                }))
-            })
-            .collect();
-        Constraints { parsed, of_jobs }
-    }
-
-    /// Which of the different constraints the job at a position has.
-    fn index_of(&self, job: usize) -> Option<usize> {
-        self.of_jobs[job]
-    }
-
-    /// The constraint of the job at a position.
-    fn of(&self, job: usize) -> Result<&Constraint, &ConstraintError> {
-        self.of_jobs[job].map_or(Ok(&Constraint::Any), |index| self.parsed[index].as_ref())
     }
 }
 
