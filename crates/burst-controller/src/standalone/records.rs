@@ -181,7 +181,8 @@ impl Records {
     }
 }
 
-/// The Bursts whose records are in a folder, also while a process uses it.
+/// The Bursts whose records are in a folder, also while a process uses it: a record that this process
+/// removes meanwhile is left out.
 pub fn bursts_in(directory: &Path) -> Result<Vec<Burst>, RecordError> {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -191,8 +192,13 @@ pub fn bursts_in(directory: &Path) -> Result<Vec<Burst>, RecordError> {
     let mut bursts = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed("list", directory))?.path();
-        if path.to_string_lossy().ends_with(BURST) {
-            bursts.push(read(&path)?);
+        if !path.to_string_lossy().ends_with(BURST) {
+            continue;
+        }
+        match read(&path) {
+            Ok(burst) => bursts.push(burst),
+            Err(RecordError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(bursts)

@@ -20,7 +20,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::instance::Seen;
-use super::records::{RecordError, Records};
+use super::records::{RecordError, Records, bursts_in};
 use super::targets::Targets;
 use super::turns::Turns;
 use crate::target::{Pool, Target};
@@ -294,4 +294,15 @@ async fn two_processes_never_have_the_same_records() {
     std::fs::write(directory.path().join("x.burst.json"), "{").unwrap();
     let error = Records::open(directory.path()).unwrap_err();
     assert!(matches!(error, RecordError::Parse { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_record_that_is_removed_while_records_are_listed_is_left_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut laptop = Laptop::start(directory.path(), &Away::default(), start_time());
+    laptop.run_without_end().await;
+    // It is listed, and cannot be opened.
+    let removed = directory.path().join("removed.burst.json");
+    std::os::unix::fs::symlink(directory.path().join("nothing"), removed).unwrap();
+    assert_eq!(bursts_in(directory.path()).unwrap().len(), 1);
 }
