@@ -1,7 +1,6 @@
 //! The Flux instance, as its own commands show it.
 
 use std::io::ErrorKind;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use flux_operator_agent::{Drainer, FluxCommand, PendingJobs, parse_online};
@@ -11,9 +10,15 @@ use flux_operator_plan::bursting::{InstanceState, StandaloneInstance};
 use flux_operator_plan::view::{instance_job, running_instance_job};
 use flux_operator_wire::{Drain, PendingPage};
 use k8s_openapi::jiff::Timestamp;
+use tokio::net::UnixStream;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 /// How long no process must listen on the socket of an instance until it counts as exited.
 const EXIT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a connection to that socket may take: it is on this machine.
+const CONNECT_TIME: Duration = Duration::from_secs(1);
 
 /// How long a list of jobs is used. An unchanged one is listed again every 30 seconds.
 const MAX_LIST_AGE: Duration = Duration::from_secs(75);
@@ -127,11 +132,13 @@ impl RunningInstance {
 }
 
 /// Whether no process listens at a URI. An instance that is busy, or is reached over a network that is down, is
-/// not gone.
+/// not gone. Waits for at most [`CONNECT_TIME`]: the socket of a broker that is stopped accepts no more
+/// connections at some time.
 fn is_gone(uri: &str) -> bool {
     let Some(socket) = uri.strip_prefix("local://") else { return false };
+    let connected = async { timeout(CONNECT_TIME, UnixStream::connect(socket)).await };
     let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
-    UnixStream::connect(socket).is_err_and(|error| gone.contains(&error.kind()))
+    matches!(Handle::current().block_on(connected), Ok(Err(error)) if gone.contains(&error.kind()))
 }
 
 /// The jobs of the pages of a list.
@@ -147,4 +154,33 @@ fn assembled(pages: Vec<PendingPage>) -> InstanceJobs {
         jobs.items.extend(page.jobs.into_iter().map(instance_job));
     }
     jobs
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// [`is_gone`], on a thread that may wait.
+    async fn gone(socket: &std::path::Path) -> bool {
+        let uri = format!("local://{}", socket.display());
+        tokio::task::spawn_blocking(move || is_gone(&uri)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_instance_is_gone_if_no_process_listens_on_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("local-0");
+        assert!(gone(&socket).await, "there is no socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        assert!(!gone(&socket).await);
+        // Nothing is accepted: more connections than fit wait.
+        let connect = || timeout(Duration::from_millis(100), UnixStream::connect(&socket));
+        while let Ok(Ok(_)) = connect().await {}
+        let asked = timeout(Duration::from_secs(30), gone(&socket));
+        assert_eq!(asked.await, Ok(false), "it waits for a broker that accepts nothing");
+        drop(listener);
+        assert!(gone(&socket).await, "no process listens");
+    }
 }
