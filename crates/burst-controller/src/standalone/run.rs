@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flux_operator_agent::FluxCommand;
@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::instance::{RunningInstance, Seen};
 use super::records::{RecordError, Records, bursts_in};
@@ -85,7 +86,8 @@ pub enum StandaloneRunError {
 }
 
 /// Gets nodes for jobs of the instance, and gives them back, until it has exited. SIGINT gives
-/// everything back; a second one, or SIGTERM, stops at once, and the next call continues.
+/// everything back, and so does SIGHUP, which a terminal sends that is closed; a second SIGINT, or
+/// SIGTERM, stops at once, and the next call continues.
 pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, StandaloneRunError> {
     let records = Records::open(&options.records).map_err(StandaloneRunError::Records)?;
     let StandaloneOptions { instance, flux, uri, policies, kubeconfigs, settings, .. } = options;
@@ -123,17 +125,28 @@ pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, Stan
                 return finished.map_err(StandaloneRunError::Records);
             }
             stop = signals.next() => match stop {
-                Stop::GiveBack if !*closing.borrow() => {
+                Stop::Interrupted | Stop::HungUp if !*closing.borrow() => {
                     closing.send_replace(true);
                     tracing::info!("everything is given back; interrupt again to leave it");
                 }
-                Stop::GiveBack | Stop::AtOnce => {
-                    let left = bursts_in(&options.records).map_err(StandaloneRunError::Records)?;
-                    return Ok(Finished::Stopped { left: left.len() });
+                // Both the shell and the system may report that the terminal is closed.
+                Stop::HungUp => {}
+                Stop::Interrupted | Stop::Terminated => {
+                    let left = stopped(&mut work, &options.records).await;
+                    let left = left.map_err(StandaloneRunError::Records)?;
+                    return Ok(Finished::Stopped { left });
                 }
             },
         }
     }
+}
+
+/// Stops the work. Returns how many Bursts are left: nothing is created after they are counted.
+async fn stopped<T>(work: &mut JoinHandle<T>, records: &Path) -> Result<usize, RecordError> {
+    work.abort();
+    // It was stopped, or has just finished.
+    let _ = work.await;
+    Ok(bursts_in(records)?.len())
 }
 
 /// Looks and decides, until the instance has exited, or everything was given back on request.
@@ -186,15 +199,17 @@ fn of_instance(mut policy: BurstPolicy, instance: &StandaloneInstance) -> BurstP
     policy
 }
 
-/// What to do on a signal.
+/// Which signal was received.
 enum Stop {
-    GiveBack,
-    AtOnce,
+    Interrupted,
+    HungUp,
+    Terminated,
 }
 
-/// SIGINT and SIGTERM. If they cannot be handled, they have their default effect.
+/// SIGINT, SIGHUP and SIGTERM. If they cannot be handled, they have their default effect.
 struct Signals {
     interrupt: Option<Signal>,
+    hang_up: Option<Signal>,
     terminate: Option<Signal>,
 }
 
@@ -203,6 +218,8 @@ impl Signals {
         let handled = |kind: SignalKind| signal(kind).ok();
         Signals {
             interrupt: handled(SignalKind::interrupt()),
+            // Asked first: a signal that is handled is not ignored any more.
+            hang_up: if ignores_hang_up() { None } else { handled(SignalKind::hangup()) },
             terminate: handled(SignalKind::terminate()),
         }
     }
@@ -215,8 +232,43 @@ impl Signals {
             }
         }
         tokio::select! {
-            () = received(&mut self.interrupt) => Stop::GiveBack,
-            () = received(&mut self.terminate) => Stop::AtOnce,
+            () = received(&mut self.interrupt) => Stop::Interrupted,
+            () = received(&mut self.hang_up) => Stop::HungUp,
+            () = received(&mut self.terminate) => Stop::Terminated,
         }
+    }
+}
+
+/// Whether this process was started to ignore SIGHUP, as by `nohup`: it is to outlive its terminal.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    is_ignored(&status, SignalKind::hangup())
+}
+
+/// Whether a signal is ignored by the process with this status, a file of proc(5).
+fn is_ignored(status: &str, signal: SignalKind) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| (mask >> (signal.as_raw_value() - 1)) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_has_stopped_when_what_is_left_is_counted() {
+        let records = tempfile::tempdir().unwrap();
+        let mut work = tokio::spawn(std::future::pending::<()>());
+        assert_eq!(stopped(&mut work, records.path()).await.unwrap(), 0);
+        assert!(work.is_finished());
+    }
+
+    #[test]
+    fn a_signal_is_ignored_if_the_status_of_the_process_says_so() {
+        let status = "Name:\tx\nSigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(status, SignalKind::hangup()));
+        assert!(!is_ignored(status, SignalKind::interrupt()));
+        assert!(!is_ignored("", SignalKind::hangup()));
     }
 }
