@@ -1,7 +1,7 @@
 //! What the operator knows of MiniClusters and only it knows: their pending and running jobs. There is
-//! a long poll for each MiniCluster that a policy serves or a Burst names.
+//! a long poll for each MiniCluster that exists, and that a policy serves or a Burst names.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,6 +53,7 @@ pub(crate) struct Feeds {
 
 struct Feed {
     task: AbortHandle,
+    uid: String,
     started: Instant,
     last: Option<(Arc<InstanceJobs>, Instant)>,
 }
@@ -69,14 +70,19 @@ impl Feeds {
         Feeds { operator, changes, known: Arc::default(), held: Arc::default() }
     }
 
-    /// Has a feed for each of these MiniClusters, and for no other.
-    pub(crate) fn follow(&self, wanted: &HashSet<Cluster>) {
+    /// Has a feed for each of these MiniClusters of a namespace, by uid, and for no other one of it.
+    pub(crate) fn follow(&self, namespace: &str, wanted: &HashMap<Cluster, String>) {
         let mut known = lock(&self.known);
-        known.retain(|cluster, _| wanted.contains(cluster));
-        for cluster in wanted {
+        known.retain(|cluster, feed| {
+            let is_other = cluster.namespace.as_deref().unwrap_or_default() != namespace;
+            // Another MiniCluster of the same name is another instance.
+            is_other || wanted.get(cluster).is_some_and(|uid| *uid == feed.uid)
+        });
+        for (cluster, uid) in wanted {
             known.entry(cluster.clone()).or_insert_with(|| {
-                let task = tokio::spawn(follow_one(self.clone(), cluster.clone()));
-                Feed { task: task.abort_handle(), started: Instant::now(), last: None }
+                let task = tokio::spawn(follow_one(self.clone(), cluster.clone(), uid.clone()));
+                let (task, uid) = (task.abort_handle(), uid.clone());
+                Feed { task, uid, started: Instant::now(), last: None }
             });
         }
     }
@@ -130,8 +136,8 @@ impl Feeds {
         is_due
     }
 
-    fn store(&self, cluster: &Cluster, jobs: InstanceJobs) {
-        if let Some(feed) = lock(&self.known).get_mut(cluster) {
+    fn store(&self, cluster: &Cluster, uid: &str, jobs: InstanceJobs) {
+        if let Some(feed) = lock(&self.known).get_mut(cluster).filter(|feed| feed.uid == uid) {
             feed.last = Some((Arc::new(jobs), Instant::now()));
         }
         // The receiver ends only with the program.
@@ -139,7 +145,7 @@ impl Feeds {
     }
 }
 
-async fn follow_one(feeds: Feeds, cluster: Cluster) {
+async fn follow_one(feeds: Feeds, cluster: Cluster, uid: String) {
     let mut version = None;
     let mut was_failing = false;
     loop {
@@ -150,7 +156,7 @@ async fn follow_one(feeds: Feeds, cluster: Cluster) {
                 // The operator answers without a change if too many wait.
                 let is_early = version == Some(jobs.version) && asked.elapsed() < RETRY;
                 version = Some(jobs.version);
-                feeds.store(&cluster, jobs);
+                feeds.store(&cluster, &uid, jobs);
                 tokio::time::sleep(if is_early { RETRY } else { PAUSE }).await;
             }
             Err(error) => {
@@ -195,11 +201,40 @@ async fn ask(
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_job_that_is_handed_over_is_held_again_only_now_and_then() {
+    fn feeds() -> Feeds {
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
         let operator = Client::try_from(config).unwrap();
-        let feeds = Feeds::new(operator, mpsc::unbounded_channel().0);
+        Feeds::new(operator, mpsc::unbounded_channel().0)
+    }
+
+    #[tokio::test]
+    async fn a_minicluster_of_the_same_name_has_jobs_of_its_own() {
+        let feeds = feeds();
+        let cluster = |namespace| Cluster::new("fs").within(namespace);
+        let wanted = |namespace, uid: &str| HashMap::from([(cluster(namespace), uid.to_owned())]);
+        let listed = || InstanceJobs {
+            listed: true,
+            online: Some("0".to_owned()),
+            ..InstanceJobs::default()
+        };
+        let has_jobs = |namespace| feeds.jobs(&cluster(namespace)).is_some();
+        feeds.follow("a", &wanted("a", "first"));
+        feeds.follow("b", &wanted("b", "first"));
+        feeds.store(&cluster("a"), "first", listed());
+        feeds.store(&cluster("b"), "first", listed());
+        feeds.follow("a", &wanted("a", "first"));
+        assert!(has_jobs("a") && has_jobs("b"));
+        feeds.follow("a", &wanted("a", "second"));
+        assert!(!has_jobs("a") && has_jobs("b"), "another instance");
+        feeds.store(&cluster("a"), "first", listed());
+        assert!(!has_jobs("a"), "an answer about the former one");
+        feeds.follow("b", &HashMap::new());
+        assert!(!has_jobs("b"), "it no longer exists");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_is_handed_over_is_held_again_only_now_and_then() {
+        let feeds = feeds();
         assert!(feeds.is_hold_due("a"));
         assert!(!feeds.is_hold_due("a"));
         assert!(feeds.is_hold_due("b"), "each has its own time");

@@ -18,7 +18,6 @@
 mod applied;
 mod bursts;
 mod errors;
-mod fairness;
 mod feeds;
 mod hand_over;
 mod home;

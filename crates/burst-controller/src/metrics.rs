@@ -28,7 +28,7 @@ pub(crate) struct Metrics {
     /// How long they had been idle then.
     idle_seconds: Histogram,
     /// Nodes of all Bursts.
-    pub(crate) nodes: Gauge,
+    nodes: Gauge,
     failures: Family<StepLabel, Counter>,
 }
 
@@ -86,8 +86,10 @@ impl Metrics {
         registry.register("step_failures", help, self.failures.clone());
     }
 
-    /// All metrics, as text.
-    pub(crate) fn render(&self) -> String {
+    /// All metrics, as text, of a controller with these Bursts.
+    pub(crate) fn render(&self, bursts: &[Arc<Burst>]) -> String {
+        let live = bursts.iter().filter(|burst| !burst.is_record());
+        self.nodes.set(live.map(|burst| i64::from(burst.spec.nodes)).sum());
         let mut text = String::new();
         // Writing to a String cannot fail.
         encode(&mut text, &lock(&self.registry)).unwrap_or_default();

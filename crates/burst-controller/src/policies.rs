@@ -1,8 +1,8 @@
 //! Applies policies: has every MiniCluster decided about whose jobs are known, and creates, resizes and
-//! deletes Bursts.
+//! deletes Bursts. Each namespace is on its own: what takes long there does not keep the others waiting.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
@@ -11,6 +11,7 @@ use flux_operator_burst::{
 };
 use flux_operator_flux::JobId;
 use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst, used_today};
+use flux_operator_service::lock::lock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -21,8 +22,7 @@ use tokio::time::Instant;
 use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
 use crate::errors::{chain, is_conflict, is_not_found};
-use crate::fairness::TimeSpent;
-use crate::policy_statuses::{PolicyStatuses, Summaries, key};
+use crate::policy_statuses::{PolicyStatuses, Summaries};
 
 /// How long a write may take to appear in the watch. Then it is decided without it: it has failed, or
 /// the object was deleted again.
@@ -34,11 +34,30 @@ const MAX_INTERVAL: Duration = Duration::from_secs(30);
 /// The shortest, for what did not get its turn.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-type ClusterRef = ObjectRef<MiniCluster>;
+/// How long decisions about one namespace may take before it is the turn of others. One about 10,000
+/// jobs takes some 20 ms.
+const TURN: Duration = Duration::from_millis(500);
+
+/// The policies of all namespaces.
+#[derive(Clone, Default)]
+pub(crate) struct Policies(Arc<Mutex<HashMap<String, PoliciesOfNamespace>>>);
+
+impl Policies {
+    /// Applies the policies of a namespace, and returns when to do it again at the latest; `None` if
+    /// there is nothing. Not for the same one twice at the same time. What is kept between two decisions
+    /// is lost if this panics or is cut off.
+    pub(crate) async fn apply(&self, context: &Context, namespace: &str) -> Option<Duration> {
+        let kept = lock(&self.0).remove(namespace);
+        let mut policies = kept.unwrap_or_default();
+        let next = policies.apply(context, namespace).await?;
+        lock(&self.0).insert(namespace.to_owned(), policies);
+        Some(next)
+    }
+}
 
 /// What is kept between two decisions. If it is lost, a target that has failed is tried again.
 #[derive(Default)]
-pub(crate) struct Policies {
+struct PoliciesOfNamespace {
     /// By the uid of the MiniCluster: another one of the same name is another instance.
     memories: HashMap<String, Memory>,
     idle: HashMap<String, IdleRanks>,
@@ -61,52 +80,65 @@ struct Decided {
 /// A MiniCluster, with the policies that serve it.
 type Served = (Arc<MiniCluster>, Vec<Arc<BurstPolicy>>);
 
-impl Policies {
+impl PoliciesOfNamespace {
     /// Decides about all MiniClusters, applies the decisions, and returns when to do it again at the
-    /// latest.
-    pub(crate) async fn apply(&mut self, context: &Context) -> Duration {
+    /// latest; `None` if there is nothing to decide.
+    async fn apply(&mut self, context: &Context, namespace: &str) -> Option<Duration> {
         let now = Timestamp::now();
-        let stores = &context.stores;
-        let policies = stores.policies.state();
-        let policies = AppliedPolicies::of(policies, |namespace| context.home.serves(namespace));
-        let served = stores.clusters.state().into_iter().map(|cluster| {
-            let serving = policies.serving(&cluster);
-            (cluster, serving)
-        });
-        let mut served: Vec<Served> = served.filter(|(_, it)| !it.is_empty()).collect();
+        let clusters = of_namespace(context.stores.clusters.state(), namespace);
+        let bursts = of_namespace(context.stores.bursts.state(), namespace);
+        let policies = of_namespace(context.stores.policies.state(), namespace);
+        let is_served = context.home.serves(namespace);
+        let applied = AppliedPolicies::of(policies.clone(), |_| is_served);
+        let mut served: Vec<Served> = (clusters.iter())
+            .map(|cluster| (Arc::clone(cluster), applied.serving(cluster)))
+            .filter(|(_, serving)| !serving.is_empty())
+            .collect();
         // Those that did not get their turn are first.
         served.sort_by_cached_key(|(cluster, _)| {
             self.decided.get(&cluster.uid().unwrap_or_default()).map(|decided| decided.at)
         });
-        self.follow(context, &served);
+        self.forget(&clusters);
+        let named: HashSet<&str> = bursts.iter().map(|burst| burst.spec.cluster.as_str()).collect();
+        let named =
+            clusters.iter().filter(|it| is_served && named.contains(it.name_any().as_str()));
+        let followed = served.iter().map(|(cluster, _)| cluster).chain(named);
+        let followed =
+            followed.map(|it| (ObjectRef::from_obj(&**it), it.uid().unwrap_or_default()));
+        context.feeds.follow(namespace, &followed.collect());
+        if policies.is_empty() && bursts.is_empty() {
+            return None;
+        }
         self.unseen.retain(|burst, (nodes, since)| {
-            let shown = stores.bursts.get(burst).map(|burst| burst.spec.nodes);
+            let shown = context.stores.bursts.get(burst).map(|burst| burst.spec.nodes);
             shown != Some(*nodes) && since.elapsed() < WRITE_PATIENCE
         });
         let mut summaries = Summaries::new();
-        let mut spent = TimeSpent::default();
+        let start = Instant::now();
         let mut next = MAX_INTERVAL;
         for (cluster, serving) in &served {
-            let namespace = cluster.namespace().unwrap_or_default();
-            let start = Instant::now();
-            match spent.is_over(&namespace) {
+            match start.elapsed() >= TURN {
                 true => next = MIN_INTERVAL,
                 false => next = self.apply_to(context, cluster, serving, now).await.min(next),
             }
-            spent.add(&namespace, start.elapsed());
             for policy in serving {
                 let of_cluster = self.summary(context, cluster, policy);
-                summaries.entry(key(policy)).or_default().add(&of_cluster);
+                summaries.entry(policy.name_any()).or_default().add(&of_cluster);
             }
         }
-        let bursts = stores.bursts.state();
-        let live = bursts.iter().filter(|burst| !burst.is_record());
-        let nodes = live.map(|burst| i64::from(burst.spec.nodes)).sum();
-        context.metrics.nodes.set(nodes);
-        if self.statuses.write(context, &policies, &summaries, now).await {
+        if self.statuses.write(context, &policies, &bursts, &applied, &summaries, now).await {
             next = MIN_INTERVAL;
         }
-        next.max(MIN_INTERVAL)
+        Some(next.max(MIN_INTERVAL))
+    }
+
+    /// Forgets MiniClusters that no longer exist.
+    fn forget(&mut self, clusters: &[Arc<MiniCluster>]) {
+        let uids: HashSet<String> = clusters.iter().filter_map(|it| it.uid()).collect();
+        self.memories.retain(|uid, _| uids.contains(uid));
+        self.idle.retain(|uid, _| uids.contains(uid));
+        self.decided.retain(|uid, _| uids.contains(uid));
+        self.refused.retain(|uid, at| uids.contains(uid) && at.elapsed() < WRITE_PATIENCE);
     }
 
     /// Decides about a MiniCluster, unless a write has to show first. Returns when to do it again at the
@@ -119,7 +151,7 @@ impl Policies {
         now: Timestamp,
     ) -> Duration {
         let uid = cluster.uid().unwrap_or_default();
-        let is_unseen = self.unseen.keys().any(|it| it.namespace == cluster.namespace());
+        let is_unseen = !self.unseen.is_empty();
         let is_deleting = cluster.metadata.deletion_timestamp.is_some();
         let was_refused = self.refused.get(&uid).is_some_and(|at| at.elapsed() < WRITE_PATIENCE);
         if is_unseen || is_deleting || was_refused {
@@ -153,24 +185,6 @@ impl Policies {
             None if is_late => Summary { clusters: 1, ..Summary::default() },
             None => Summary::expected(),
         }
-    }
-
-    /// Follows the jobs of every MiniCluster that a policy serves or a Burst names.
-    fn follow(&mut self, context: &Context, served: &[Served]) {
-        let mut wanted: HashSet<ClusterRef> =
-            served.iter().map(|(cluster, _)| ObjectRef::from_obj(&**cluster)).collect();
-        wanted.extend(context.stores.bursts.state().iter().map(|burst| {
-            let namespace = burst.namespace().unwrap_or_default();
-            ObjectRef::new(&burst.spec.cluster).within(&namespace)
-        }));
-        wanted.retain(|it| context.home.serves(it.namespace.as_deref().unwrap_or_default()));
-        let clusters = context.stores.clusters.state();
-        let uids: HashSet<String> = clusters.iter().filter_map(|it| it.uid()).collect();
-        self.memories.retain(|uid, _| uids.contains(uid));
-        self.idle.retain(|uid, _| uids.contains(uid));
-        self.decided.retain(|uid, _| uids.contains(uid));
-        self.refused.retain(|uid, at| uids.contains(uid) && at.elapsed() < WRITE_PATIENCE);
-        context.feeds.follow(&wanted);
     }
 
     /// Decides about a MiniCluster whose jobs are known. A long queue takes a while, so that is not done on
@@ -290,6 +304,12 @@ impl Policies {
             }
         }
     }
+}
+
+/// Those of a namespace.
+fn of_namespace<K: ResourceExt>(mut objects: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
+    objects.retain(|object| object.meta().namespace.as_deref() == Some(namespace));
+    objects
 }
 
 fn bursts_of(context: &Context, cluster: &MiniCluster) -> Vec<Arc<Burst>> {

@@ -1,7 +1,7 @@
-//! Writes the statuses of policies: a few at a time, and of each namespace only some, so that nobody waits
-//! for the policies of others.
+//! Writes the statuses of the policies of a namespace: a few at a time, so that they do not keep the
+//! decisions waiting.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,73 +18,65 @@ use tokio::time::Instant;
 use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
 use crate::errors::{chain, is_conflict, is_not_found};
-use crate::fairness::first_of_each;
 
 /// The shortest time between two writes of one policy's status, which a busy queue changes all the
 /// time.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many are written at the same time, how many before the next decisions, and how many of these are
-/// of one namespace.
-const CONCURRENCY: usize = 8;
-const MAX_WRITES: usize = 32;
-const MAX_WRITES_OF_NAMESPACE: usize = 8;
+/// How many are written at the same time, and how many before the next decisions.
+const CONCURRENCY: usize = 4;
+const MAX_WRITES: usize = 8;
 
-/// The summaries of policies, by namespace and name.
-pub(crate) type Summaries = BTreeMap<(String, String), Summary>;
+/// The summaries of policies, by name.
+pub(crate) type Summaries = BTreeMap<String, Summary>;
 
-/// When the status of each policy was written last.
+/// When the status of each policy of a namespace was written last, by name.
 #[derive(Default)]
-pub(crate) struct PolicyStatuses(HashMap<ObjectRef<BurstPolicy>, Instant>);
+pub(crate) struct PolicyStatuses(HashMap<String, Instant>);
 
 impl PolicyStatuses {
-    /// Writes statuses that have changed. Returns whether some are left for the next time.
+    /// Writes the statuses of the policies of a namespace that have changed. `bursts` are all of it. Returns whether some are left for the next time.
     pub(crate) async fn write(
         &mut self,
         context: &Context,
+        policies: &[Arc<BurstPolicy>],
+        bursts: &[Arc<Burst>],
         applied: &AppliedPolicies,
         summaries: &Summaries,
         now: Timestamp,
     ) -> bool {
-        let policies = context.stores.policies.state();
-        let bursts = context.stores.bursts.state();
-        self.0.retain(|policy, _| context.stores.policies.get(policy).is_some());
-        let mut due = Vec::new();
+        let names: HashSet<String> = policies.iter().map(|it| it.name_any()).collect();
+        self.0.retain(|policy, _| names.contains(policy));
+        let mut candidates = Vec::new();
         for policy in policies {
             let is_served = context.home.serves(&policy.namespace().unwrap_or_default());
-            let service = if is_served { applied.service(&policy) } else { Service::NotListed };
-            let last = self.0.get(&ObjectRef::from_obj(&*policy)).copied();
-            if last.is_some_and(|at| at.elapsed() < STATUS_INTERVAL) || says_so(&policy, service) {
-                continue;
-            }
-            let summary = summaries.get(&key(&policy));
-            if let Some(status) = changed_status(&policy, &bursts, service, summary, now) {
-                due.push((service != Service::Applied, last, policy, status));
+            let service = if is_served { applied.service(policy) } else { Service::NotListed };
+            let last = self.0.get(&policy.name_any()).copied();
+            let is_early = last.is_some_and(|at| at.elapsed() < STATUS_INTERVAL);
+            if !is_early && !says_so(policy, service) {
+                candidates.push((service, last, policy));
             }
         }
         // Those that are applied first, and of them those that have waited for the longest.
-        due.sort_by_key(|(is_ignored, last, _, _)| (*is_ignored, *last));
-        let count = due.len();
-        let namespace = |it: &(bool, Option<Instant>, Arc<BurstPolicy>, BurstPolicyStatus)| {
-            it.2.namespace().unwrap_or_default()
-        };
-        let due = first_of_each(due, namespace, MAX_WRITES_OF_NAMESPACE, MAX_WRITES);
-        let is_left = due.len() < count;
-        for (_, _, policy, _) in &due {
-            self.0.insert(ObjectRef::from_obj(&**policy), Instant::now());
+        candidates.sort_by_key(|(service, last, _)| (*service != Service::Applied, *last));
+        let due = candidates.into_iter().filter_map(|(service, _, policy)| {
+            let summary = summaries.get(&policy.name_any());
+            let status = changed_status(policy, bursts, service, summary, now)?;
+            Some((Arc::clone(policy), status))
+        });
+        // No more are computed than are written.
+        let mut due: Vec<_> = due.take(MAX_WRITES + 1).collect();
+        let is_left = due.len() > MAX_WRITES;
+        due.truncate(MAX_WRITES);
+        for (policy, _) in &due {
+            self.0.insert(policy.name_any(), Instant::now());
         }
-        let writes = futures::stream::iter(due);
-        let write = |(_, _, policy, status): (_, _, Arc<BurstPolicy>, _)| async move {
+        let write = |(policy, status): (Arc<BurstPolicy>, _)| async move {
             write_one(context, &policy, status).await;
         };
-        writes.for_each_concurrent(CONCURRENCY, write).await;
+        futures::stream::iter(due).for_each_concurrent(CONCURRENCY, write).await;
         is_left
     }
-}
-
-/// The key of a policy among [`Summaries`].
-pub(crate) fn key(policy: &BurstPolicy) -> (String, String) {
-    (policy.namespace().unwrap_or_default(), policy.name_any())
 }
 
 /// Whether the status of a policy that is not applied says so: then it is not computed again.

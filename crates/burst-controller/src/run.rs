@@ -12,22 +12,19 @@ use flux_operator_service::file_limit::raise_file_limit;
 use flux_operator_service::probe_server::serve_probes;
 use flux_operator_service::stop_signal::wait_for_stop_signal;
 use flux_operator_service::tasks::{TaskExited, Tasks};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use kube::config::AuthInfo;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Config, ResourceExt};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
 
 use crate::bursts::{Context, reconcile};
 use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
-use crate::schedule::Schedule;
+use crate::schedule::{Limits, reconcile_all};
 use crate::stores::{Change, Stores, Watches, watch};
 use crate::target::Clients;
 
@@ -83,8 +80,22 @@ pub enum BurstControllerError {
     TaskExited(TaskExited),
 }
 
-/// The delay between a change and a decision, so that several changes cause one.
-const COALESCE: Duration = Duration::from_millis(50);
+/// Decisions, which are made about one namespace at a time.
+const OF_POLICIES: Limits = Limits {
+    // One about 10,000 jobs takes some 10 MB.
+    in_total: 4,
+    of_namespace: 1,
+    delay: Duration::from_millis(50),
+    interval: Duration::from_millis(250),
+};
+
+/// Reconciliations of Bursts. Each asks its target, which may be slow, and answers up to 1 MiB.
+const OF_BURSTS: Limits = Limits {
+    in_total: 32,
+    of_namespace: 4,
+    delay: Duration::ZERO,
+    interval: Duration::from_millis(250),
+};
 
 /// Runs until SIGTERM or SIGINT, or until the future is dropped. Fails if one of its tasks exits.
 /// Metrics and health are served on `probes`.
@@ -150,16 +161,19 @@ fn start(client: Client, operator: Client, probes: TcpListener, options: Options
         recorder,
     };
     let (listed, is_listed) = watch::channel(false);
-    let show = Arc::new(move || metrics.render());
+    let show = {
+        let bursts = stores.bursts.clone();
+        Arc::new(move || metrics.render(&bursts.state()))
+    };
     tasks.spawn("HTTP server", serve_probes(probes, show, is_listed.clone()));
     tasks.spawn("watch of policies", policies);
     tasks.spawn("watch of Bursts", bursts);
     tasks.spawn("watch of MiniClusters", clusters);
-    let (wake, woken) = watch::channel(());
-    let (due, names) = mpsc::unbounded_channel();
-    tasks.spawn("changes", distribute(stores.clone(), changed, wake, due));
-    tasks.spawn("policies", apply_policies(context.clone(), woken, listed));
-    tasks.spawn("Bursts", reconcile_bursts(context, names, is_listed));
+    let (due_namespaces, namespaces) = mpsc::unbounded_channel();
+    let (due_bursts, bursts) = mpsc::unbounded_channel();
+    tasks.spawn("changes", distribute(stores.clone(), changed, due_namespaces, due_bursts));
+    tasks.spawn("policies", apply_policies(context.clone(), namespaces, listed));
+    tasks.spawn("Bursts", reconcile_bursts(context, bursts, is_listed));
     tasks
 }
 
@@ -179,13 +193,14 @@ async fn wait_until_listed(stores: &Stores) {
 async fn distribute(
     stores: Stores,
     mut changes: mpsc::UnboundedReceiver<Change>,
-    wake: watch::Sender<()>,
+    namespaces: mpsc::UnboundedSender<Arc<str>>,
     due: mpsc::UnboundedSender<ObjectRef<Burst>>,
 ) {
     while let Some(change) = changes.recv().await {
-        wake.send_replace(());
+        // The receivers end only with the program.
+        drop(namespaces.send(Arc::from(change.namespace())));
         let names: Vec<ObjectRef<Burst>> = match change {
-            Change::Policy => Vec::new(),
+            Change::Policy(_) => Vec::new(),
             Change::Burst(burst) => vec![burst],
             Change::Cluster(cluster) => {
                 let bursts = stores.bursts.state().into_iter();
@@ -193,7 +208,6 @@ async fn distribute(
                 of_cluster.map(|burst| ObjectRef::from_obj(&*burst)).collect()
             }
         };
-        // The receiver ends only with the program.
         names.into_iter().for_each(|name| drop(due.send(name)));
     }
 }
@@ -202,58 +216,33 @@ fn is_of(burst: &Burst, cluster: &ObjectRef<MiniCluster>) -> bool {
     burst.namespace() == cluster.namespace && burst.spec.cluster == cluster.name
 }
 
+/// Applies the policies of each namespace, when something in it has changed or is due.
 async fn apply_policies(
     context: Context,
-    mut woken: watch::Receiver<()>,
+    namespaces: mpsc::UnboundedReceiver<Arc<str>>,
     listed: watch::Sender<bool>,
 ) {
     wait_until_listed(&context.stores).await;
     listed.send_replace(true);
-    let mut policies = Policies::default();
-    loop {
-        woken.mark_unchanged();
-        let next = policies.apply(&context).await;
-        tokio::select! {
-            _ = woken.changed() => tokio::time::sleep(COALESCE).await,
-            () = tokio::time::sleep(next) => {}
-        }
-    }
+    let policies = Policies::default();
+    let apply = |namespace: Arc<str>| {
+        let (context, policies) = (context.clone(), policies.clone());
+        async move { policies.apply(&context, &namespace).await }
+    };
+    reconcile_all(OF_POLICIES, namespaces, apply).await;
 }
 
-/// Reconciles Bursts, each when it has changed or is due, and never twice at the same time.
+/// Reconciles Bursts, each when it has changed or is due.
 async fn reconcile_bursts(
     context: Context,
-    mut names: mpsc::UnboundedReceiver<ObjectRef<Burst>>,
+    names: mpsc::UnboundedReceiver<ObjectRef<Burst>>,
     mut listed: watch::Receiver<bool>,
 ) {
     // The sender ends only with the program.
     drop(listed.wait_for(|is_listed| *is_listed).await);
-    let mut schedule = Schedule::default();
-    let mut running = FuturesUnordered::new();
-    loop {
-        let now = Instant::now();
-        for name in schedule.start(now) {
-            let context = context.clone();
-            running.push(async move {
-                let again = reconcile(&context, &name).await;
-                (name, again)
-            });
-        }
-        let pause = async {
-            match schedule.next() {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            Some((name, again)) = running.next(), if !running.is_empty() => {
-                schedule.end(name, again, Instant::now());
-            }
-            name = names.recv() => match name {
-                Some(name) => schedule.change(name, Instant::now()),
-                None => return,
-            },
-            () = pause => {}
-        }
-    }
+    let reconcile = |name: ObjectRef<Burst>| {
+        let context = context.clone();
+        async move { reconcile(&context, &name).await }
+    };
+    reconcile_all(OF_BURSTS, names, reconcile).await;
 }

@@ -35,11 +35,23 @@ pub(crate) struct Stores {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// A policy.
-    Policy,
+    Policy(ObjectRef<BurstPolicy>),
     /// A Burst.
     Burst(ObjectRef<Burst>),
     /// A MiniCluster, or what is known of its jobs.
     Cluster(ObjectRef<MiniCluster>),
+}
+
+impl Change {
+    /// In which namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        let namespace = match self {
+            Change::Policy(policy) => &policy.namespace,
+            Change::Burst(burst) => &burst.namespace,
+            Change::Cluster(cluster) => &cluster.namespace,
+        };
+        namespace.as_deref().unwrap_or_default()
+    }
 }
 
 /// The watches, as streams that never end; each must be polled.
@@ -67,7 +79,9 @@ pub(crate) fn watch(
     let of_policies = {
         let changes = changes.clone();
         let events = events::<BurstPolicy>(client, namespace, &policies, &unreadable);
-        let changed = move |_: &BurstPolicy| send(&changes, Change::Policy);
+        let changed = move |it: &BurstPolicy| {
+            send(&changes, Change::Policy(ObjectRef::from_obj(it)));
+        };
         keep(events, policy_writer, changed, policies.clone(), unreadable.clone())
     };
     let of_bursts = {

@@ -52,7 +52,8 @@ fn burst_deployment(settings: &InstallSettings) -> Deployment {
         arguments,
         environment: None,
         memory_request: "16Mi",
-        // 10,000 pending jobs take some 10 MB, and are decided about one MiniCluster at a time.
+        // 10,000 pending jobs take some 10 MB; it is decided about four namespaces at the same time, and
+        // 32 targets answer up to 1 MiB each.
         memory_limit: "256Mi",
         grace_seconds: GRACE_SECONDS,
     };

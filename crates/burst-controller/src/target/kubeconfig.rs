@@ -29,7 +29,7 @@ const DEFAULT_KEY: &str = "kubeconfig";
 const MAX_BYTES: usize = 64 * 1024;
 
 /// A target is not ours: it may answer slowly, and with anything. The largest answers that are needed are
-/// 50 pods, of 6 to 20 KB each. Up to 16 targets are asked at the same time.
+/// 50 pods, of 6 to 20 KB each. Up to 32 targets are asked at the same time.
 const TARGET_LIMITS: RequestLimits =
     RequestLimits { timeout: Duration::from_secs(8), response_bytes: 1024 * 1024 };
 
