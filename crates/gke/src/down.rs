@@ -4,7 +4,7 @@ use google_cloud_container_v1::model::cluster::Status;
 
 use crate::cluster::check_owner;
 use crate::google::Google;
-use crate::pace::Pace;
+use crate::pace::{Pace, in_time};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 
@@ -13,7 +13,7 @@ use crate::trouble::{Failure, Trouble};
 pub async fn down(google: &Google, settings: &Settings, pace: Pace) -> Result<(), Failure> {
     let mut now = pace;
     loop {
-        match is_deleted(google, settings).await {
+        match in_time(is_deleted(google, settings)).await {
             Ok(true) => {
                 tracing::info!(cluster = settings.name, "there is no cluster");
                 return Ok(());

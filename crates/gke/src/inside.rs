@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::google::Google;
-use crate::pace::Pace;
+use crate::pace::{Pace, in_time};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble, chain};
 
@@ -38,7 +38,7 @@ pub(crate) async fn kubeconfig(
     let mut now = pace;
     let mut refusals = 0;
     loop {
-        match account(google, &place, settings).await {
+        match in_time(account(google, &place, settings)).await {
             Ok(token) => return Ok(place.kubeconfig(&token, settings.inner_namespace())),
             Err(Trouble::Final(failure))
                 if failure.kind == GkeFailure::Permission && refusals < REFUSALS =>

@@ -4,7 +4,7 @@ use google_cloud_container_v1::model::Cluster;
 
 use crate::cluster::{LABEL, cluster_nodes};
 use crate::google::Google;
-use crate::pace::Pace;
+use crate::pace::{Pace, in_time};
 use crate::trouble::{Failure, Trouble};
 
 /// One line for each cluster of the project and zone that has our label: name, status, nodes and time of
@@ -12,7 +12,7 @@ use crate::trouble::{Failure, Trouble};
 pub async fn list(google: &Google, pace: Pace) -> Result<Vec<String>, Failure> {
     let mut now = pace;
     loop {
-        match google.all().await {
+        match in_time(google.all()).await {
             Ok(clusters) => {
                 let ours = clusters.iter().filter(|it| it.resource_labels.contains_key(LABEL));
                 return Ok(ours.map(line).collect());

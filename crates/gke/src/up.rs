@@ -7,7 +7,7 @@ use kube::Client;
 
 use crate::cluster::{broken, check_owner, missing_size, wanted};
 use crate::google::Google;
-use crate::pace::Pace;
+use crate::pace::{Pace, in_time};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 use crate::{home, inside};
@@ -32,7 +32,7 @@ async fn made(google: &Google, settings: &Settings, pace: Pace) -> Result<Cluste
     let mut now = pace;
     let mut operation = None;
     loop {
-        match step(google, settings, &mut operation).await {
+        match in_time(step(google, settings, &mut operation)).await {
             Ok(Progress::Made(cluster)) => return Ok(*cluster),
             Ok(Progress::Waiting(why)) => tracing::info!(cluster = settings.name, "{why}"),
             Err(Trouble::Final(failure)) => return Err(failure),

@@ -164,18 +164,6 @@ fn a_secret_that_may_not_be_written_is_reported() {
     });
 }
 
-/// Settings with the key of a service account, whose tokens this server gives.
-fn with_key(settings: Settings, url: &str) -> Settings {
-    let key = json!({ "type": "service_account", "project_id": "science", "private_key_id": "1",
-        "private_key": include_str!("../key.pem"), "client_email": "burst@science.example",
-        "token_uri": format!("{url}/token") });
-    let with_key = Settings::of(|name| match name {
-        "GKE_CREDENTIALS" => Some(key.to_string()),
-        _ => variables(name),
-    });
-    Settings { credentials: with_key.unwrap().credentials, ..settings }
-}
-
 #[test]
 fn a_key_is_exchanged_for_a_token_that_an_api_server_accepts() {
     run_test(async || {

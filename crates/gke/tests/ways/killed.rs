@@ -1,5 +1,6 @@
 //! The program is killed, or loses an answer, at every request.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use flux_operator_gke::Settings;
@@ -140,6 +141,40 @@ fn lost_answers_and_busy_servers_change_nothing() {
             let unmet = usize::from(matches!(fault, Fault::LostAfter));
             assert_eq!(fake.faults(), unmet, "{fault:?}");
         }
+    });
+}
+
+/// Any request is never answered, and the connection stays open.
+#[test]
+fn an_answer_that_never_comes_is_not_waited_for() {
+    run_test(async || {
+        let mut silences = 0;
+        for request in 1..MANY {
+            let fake = fake().await;
+            let settings = with_key(settings(&fake), &fake.url());
+            let is_silent = Cell::new(false);
+            let silent = async {
+                fake.silence().await;
+                is_silent.set(true);
+                fake.answer_again();
+                // Nothing happens any more until a limit is reached.
+                tokio::time::pause();
+                std::future::pending::<()>().await;
+            };
+            fake.fall_silent_at(request);
+            tokio::select! {
+                made = run_up(&fake, &settings) => made.unwrap(),
+                () = silent => {}
+            }
+            check_made(&fake);
+            assert_eq!(fake.created(), 1, "after request {request}");
+            if !is_silent.get() {
+                break;
+            }
+            tokio::time::resume();
+            silences += 1;
+        }
+        assert!(silences > 9, "only {silences} answers did not come");
     });
 }
 

@@ -88,3 +88,15 @@ pub fn check_made(fake: &FakeGoogle) {
     assert_eq!(cluster["status"], 2, "it runs");
     assert_eq!(kubeconfig(fake)["users"][0]["user"]["token"], "inner-token");
 }
+
+/// Settings with the key of a service account, whose tokens this server gives.
+pub fn with_key(settings: Settings, url: &str) -> Settings {
+    let key = json!({ "type": "service_account", "project_id": "science", "private_key_id": "1",
+        "private_key": include_str!("../key.pem"), "client_email": "burst@science.example",
+        "token_uri": format!("{url}/token") });
+    let with_key = Settings::of(|name| match name {
+        "GKE_CREDENTIALS" => Some(key.to_string()),
+        _ => variables(name),
+    });
+    Settings { credentials: with_key.unwrap().credentials, ..settings }
+}
