@@ -3,10 +3,10 @@
 //! Frequent queries use commands written in C: those written in Python take long
 //! enough to disturb jobs on a small machine.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,25 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum output that is read: a line for each of 100,000 brokers.
 const MAX_BYTES: u64 = 8 << 20;
+
+/// The maximum of its error messages that is read.
+const MAX_ERROR_BYTES: u64 = 64 << 10;
+
+/// Why a command has no output that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// It could not be started, or did not exit in time.
+    NoExit,
+    /// It failed; the beginning of what it printed on its standard error.
+    Failed(String),
+}
+
+/// What a command that exited in time has printed.
+struct Printed {
+    output: String,
+    errors: String,
+    success: bool,
+}
 
 /// Runs `flux` commands against one broker.
 #[derive(Clone, Debug)]
@@ -33,9 +52,15 @@ impl FluxCommand {
         command_output(&mut self.command(words))
     }
 
+    /// The output of `flux WORDS`, if it succeeds in time, otherwise why there is none.
+    pub fn try_query(&self, words: &[&str]) -> Result<String, CommandError> {
+        let printed = run(&mut self.command(words)).ok_or(CommandError::NoExit)?;
+        if printed.success { Ok(printed.output) } else { Err(CommandError::Failed(printed.errors)) }
+    }
+
     /// The output of `flux WORDS`, if it exits in time; if it fails, what it has printed before.
     pub fn query_partial(&self, words: &[&str]) -> Option<String> {
-        Some(output_and_success(&mut self.command(words))?.0)
+        Some(run(&mut self.command(words))?.output)
     }
 
     /// Whether `flux WORDS` succeeds in time.
@@ -52,27 +77,37 @@ impl FluxCommand {
 
 /// The output of a command, if it succeeds in time.
 pub fn command_output(command: &mut Command) -> Option<String> {
-    let (text, success) = output_and_success(command)?;
-    success.then_some(text)
+    let Printed { output, success, .. } = run(command)?;
+    success.then_some(output)
 }
 
-/// The output of a command that exits in time, and whether it succeeds.
-fn output_and_success(command: &mut Command) -> Option<(String, bool)> {
-    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+/// Runs a command; `None` if it does not exit in time.
+fn run(command: &mut Command) -> Option<Printed> {
+    let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().ok()?;
-    let output = child.stdout.take()?;
     let deadline = Instant::now() + TIMEOUT;
-    let (sender, whole) = mpsc::channel();
+    let output = read(child.stdout.take()?, MAX_BYTES);
+    let errors = read(child.stderr.take()?, MAX_ERROR_BYTES);
+    // It is closed just before it exits.
+    let output = output.recv_timeout(TIMEOUT).ok().flatten();
+    let success = wait_for_exit(&mut child, deadline)?;
+    let time = deadline.saturating_duration_since(Instant::now());
+    let errors = if success { None } else { errors.recv_timeout(time).ok().flatten() };
+    Some(Printed { output: output?, errors: errors.unwrap_or_default(), success })
+}
+
+/// Reads the beginning of what a child prints, and discards the rest: a closed pipe would kill it.
+fn read(mut from: impl Read + Send + 'static, limit: u64) -> Receiver<Option<String>> {
+    let (sender, text) = mpsc::channel();
     thread::spawn(move || {
-        let mut text = Vec::new();
-        let read = output.take(MAX_BYTES).read_to_end(&mut text);
+        let mut bytes = Vec::new();
+        let read = from.by_ref().take(limit).read_to_end(&mut bytes);
         // There is no receiver any more if it took too long.
-        let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&text).into_owned()));
+        let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&bytes).into_owned()));
+        // It may be killed meanwhile.
+        let _ = io::copy(&mut from, &mut io::sink());
     });
-    // Its output is closed just before it exits.
-    let text = whole.recv_timeout(TIMEOUT).ok().flatten();
-    let success = wait_for_exit(&mut child, deadline);
-    text.zip(success)
+    text
 }
 
 /// Whether the child succeeds; `None` if it does not exit in time.
@@ -109,11 +144,16 @@ mod tests {
         assert!(shell().run(&["-c", ":"]));
         let missing = FluxCommand { flux: "/no/flux".into(), ..shell() };
         assert!(!missing.run(&[]));
+        let failed = shell().try_query(&["-c", "echo out; echo why >&2; exit 1"]);
+        assert_eq!(failed, Err(CommandError::Failed("why\n".into())));
+        assert_eq!(missing.try_query(&[]), Err(CommandError::NoExit));
     }
 
     #[test]
     fn long_output_is_truncated() {
-        let long = shell().query(&["-c", "head -c 20000000 /dev/zero || :"]).unwrap();
+        let long = shell().query(&["-c", "head -c 20000000 /dev/zero"]).unwrap();
         assert_eq!(long.len() as u64, MAX_BYTES);
+        let noisy = "head -c 200000 /dev/zero >&2 && echo out";
+        assert_eq!(shell().query(&["-c", noisy]).as_deref(), Some("out\n"));
     }
 }

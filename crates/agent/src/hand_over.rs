@@ -12,7 +12,7 @@ use flux_operator_flux::JobId;
 use flux_operator_wire::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
 use serde::Deserialize;
 
-use crate::flux_command::FluxCommand;
+use crate::flux_command::{CommandError, FluxCommand};
 
 /// How soon an order that is still sent is answered again, and one that has failed is tried again.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(2);
@@ -149,15 +149,19 @@ impl HandOver {
         }
     }
 
-    /// What a job is; `None` if Flux does not answer.
+    /// What a job is; `None` if that is not known now.
     fn job(&self, id: &str) -> Option<Job> {
-        let Some(text) = self.command.query(&["job", "eventlog", "--format=json", id]) else {
-            // It fails for a job that does not exist, as for an instance that does not answer.
-            let answers = self.command.run(&["getattr", "rank"]);
-            let (state, urgency) = (HomeJobState::Missing, 0);
-            return answers.then_some(Job { state, urgency, has_dependencies: false });
-        };
-        Some(job_of(&text))
+        match self.command.try_query(&["job", "eventlog", "--format=json", id]) {
+            Ok(text) => Some(job_of(&text)),
+            // It fails as well if the instance does not answer in time.
+            Err(CommandError::Failed(errors)) => {
+                let unknown = format!("flux-job: job {id} not found");
+                let (state, urgency) = (HomeJobState::Missing, 0);
+                let missing = Job { state, urgency, has_dependencies: false };
+                errors.lines().any(|line| line == unknown).then_some(missing)
+            }
+            Err(CommandError::NoExit) => None,
+        }
     }
 }
 
@@ -200,14 +204,18 @@ mod tests {
     const HELD: &str =
         r#"{"timestamp":1794721603.1,"name":"urgency","context":{"userid":0,"urgency":0}}"#;
     const CLEAN: &str = r#"{"timestamp":1794721604.1,"name":"clean"}"#;
+    const BUSY: &str = "flux-job: flux_job_eventlog_lookup_get: Connection timed out";
 
-    /// A fake `flux` with one job, whose events are a file: `hold`, a number and `raise` append.
+    /// A fake `flux` with one job, whose events are a file: `hold`, a number and `raise` append. If the
+    /// file is empty there is no such job. Its log cannot be read while there is a file `busy`.
     fn fake(directory: &Path, events: &str) -> HandOver {
         let flux = directory.join("flux");
         std::fs::write(directory.join("events"), events).unwrap();
         let script = format!(
             "#!/bin/sh\ncd {}\nfor word; do printf '[%s]' \"$word\"; done >>log; echo >>log\n\
-             case \"$*\" in\n'getattr rank') echo 0;;\n*eventlog*) test -s events && cat events;;\n\
+             case \"$*\" in\n*eventlog*) test ! -e busy || {{ echo '{BUSY}' >&2; exit 1; }}\n\
+             test -s events && exec cat events\n\
+             echo \"flux-job: job $4 not found\" >&2; exit 1;;\n\
              *info*) printf '%s' \"$(cat jobspec)\";;\n\
              *raise*) echo '{CLEAN}' >>events;;\n\
              *hold) echo '{HELD}' >>events;;\n\
@@ -300,6 +308,22 @@ mod tests {
             let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
             assert_eq!(answer.state, state);
         }
+    }
+
+    /// Otherwise it would be given up, although it waits at home.
+    #[test]
+    fn a_job_is_missing_only_if_flux_says_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n{HELD}\n"));
+        std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
+        std::fs::write(directory.path().join("busy"), "").unwrap();
+        for goal in [JobGoal::Held, JobGoal::Canceled("x".into()), JobGoal::Released(None)] {
+            assert_eq!(answers(&mut over, goal), [], "it is tried again");
+        }
+        std::fs::remove_file(directory.path().join("busy")).unwrap();
+        assert_eq!(answers(&mut over, JobGoal::Held)[0].state, HomeJobState::Held);
+        std::fs::write(directory.path().join("events"), "").unwrap();
+        assert_eq!(answers(&mut over, JobGoal::Held)[0].state, HomeJobState::Missing);
     }
 
     #[test]
