@@ -110,7 +110,10 @@ impl HandOver {
                 }
             }
             JobGoal::Canceled(message) if !is_over(state) => {
-                self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &id, message]);
+                // As a word of its own, one that begins with `-` would be an option, and one that is
+                // a job's ID would cancel that job.
+                let note = format!("--message={message}");
+                self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &note, &id]);
                 match self.job(&id) {
                     // Its tasks may take a while to stop.
                     Some(now) if is_over(now.state) => state = now.state,
@@ -292,7 +295,7 @@ mod tests {
                 answers(&mut over, JobGoal::Canceled(message.into())).try_into().unwrap();
             assert_eq!(answer.state, HomeJobState::Finished);
         }
-        assert_eq!(log(directory.path(), &format!("[{message}]")), 1);
+        assert_eq!(log(directory.path(), &format!("[--message={message}]")), 1);
     }
 
     #[test]

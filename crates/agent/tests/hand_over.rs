@@ -109,6 +109,9 @@ fn a_job_that_was_not_held_is_as_before_when_it_is_released() {
     let released = answer(&operator, job, JobGoal::Released(None));
     assert_eq!(released.state, HomeJobState::Pending);
     assert!(flux(&lead, &["job", "list", "--states=pending"]).contains("\"urgency\": 20"));
+    let canceled = answer(&operator, job, JobGoal::Canceled("--type=x".into()));
+    assert_eq!(canceled.state, HomeJobState::Finished);
+    assert!(flux(&lead, &["job", "eventlog", &id]).contains("--type=x"));
     let missing = answer(&operator, job + 1, JobGoal::Held);
     assert_eq!(missing.state, HomeJobState::Missing);
     assert_eq!(lead.stop(), 143);
