@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use flux_operator_api::{Burst, BurstPolicy, BurstPolicyStatus, MiniCluster, Reason};
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure,
     WhileUnreadable, after_failure, after_output, burst_events, decide_burst, field_manager,
-    has_claim, home_order, must_ask_target, release, while_unreadable, with_finished,
+    has_claim, home_order, must_ask_target, record_finished, release, while_unreadable,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
 
 use crate::errors::{chain, is_conflict, is_not_found, is_refused};
@@ -23,7 +25,7 @@ use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::output::config_map;
-use crate::stores::Stores;
+use crate::stores::{Found, Stores};
 use crate::target::{Clients, Pool, Target, target_of};
 
 /// How soon a reconciliation is repeated after a step: the watch shows its result by then.
@@ -78,8 +80,11 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let now = Timestamp::now();
     let namespace = burst.namespace().unwrap_or_default();
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
-    let is_unreadable =
-        context.stores.unreadable.contains::<MiniCluster>(&namespace, &burst.spec.cluster);
+    let (cluster, is_unreadable) = match context.stores.cluster(&reference) {
+        Found::Readable(cluster) => (Some(cluster), false),
+        Found::Unreadable => (None, true),
+        Found::Missing => (None, false),
+    };
     if is_unreadable {
         // It exists, and may have jobs on the nodes: it is not taken for deleted.
         match while_unreadable(burst, now) {
@@ -92,7 +97,6 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             WhileUnreadable::GoOn => {}
         }
     }
-    let cluster = context.stores.clusters.get(&reference);
     let pool = Pool { burst, cluster: cluster.as_deref(), jobspec: None };
     let target = match must_ask_target(burst, now) {
         true => Some(target_of(burst, &context.home, &context.clients).await),
@@ -356,19 +360,20 @@ async fn finish(context: &Context, burst: &Burst) -> Result<(), ReconcileError> 
 async fn record_usage(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
     let namespace = burst.namespace().unwrap_or_default();
     let Some(owner) = burst.owning_policy() else { return Ok(()) };
-    let policies = context.home.api::<BurstPolicy>(&namespace);
+    // One that cannot be read has a record too.
+    let kind = ApiResource::erase::<BurstPolicy>(&());
+    let policies: Api<DynamicObject> =
+        Api::namespaced_with(context.home.client.clone(), &namespace, &kind);
     let policy = policies.get_opt(owner).await;
     let Some(mut policy) = policy.map_err(write("read the policy of a Burst"))? else {
         return Ok(());
     };
-    let before = policy.status.clone().unwrap_or_default();
-    let usage = with_finished(before.usage.as_ref(), burst, Timestamp::now());
-    if before.usage.as_ref() == Some(&usage) {
+    let unreadable = |error| write("read the record of a policy")(kube::Error::SerdeError(error));
+    let recorded = record_finished(&mut policy.data, burst, Timestamp::now());
+    if !recorded.map_err(unreadable)? {
         return Ok(());
     }
-    policy.status = Some(BurstPolicyStatus { usage: Some(usage), ..before });
-    let name = policy.name_any();
-    let written = policies.replace_status(&name, &PostParams::default(), &policy).await;
+    let written = policies.replace_status(owner, &PostParams::default(), &policy).await;
     written.map(drop).map_err(write("record what a Burst has used"))
 }
 

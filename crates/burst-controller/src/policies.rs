@@ -23,6 +23,7 @@ use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
 use crate::errors::{chain, is_conflict, is_not_found};
 use crate::policy_statuses::{PolicyStatuses, Summaries};
+use crate::stores::Found;
 
 /// How long a write may take to appear in the watch. Then it is decided without it: it has failed, or
 /// the object was deleted again.
@@ -237,14 +238,20 @@ impl PoliciesOfNamespace {
     ) {
         let namespace = cluster.namespace().unwrap_or_default();
         let bursts = context.home.api::<Burst>(&namespace);
+        // What a Burst uses that cannot be read is not known, nor which job it runs.
+        if requests_nodes(context, &namespace, action)
+            && context.stores.unreadable.has_any::<Burst>(&namespace)
+        {
+            return;
+        }
         let named = |name: &String| serving.iter().find(|it| it.name_any() == *name);
         let result = match action {
             Action::Create { policy, target, nodes, jobs } => {
                 let Some(policy) = named(policy) else { return };
                 let is_free = |name: &str| {
                     let reference = ObjectRef::new(name).within(&namespace);
-                    let stored = context.stores.bursts.get(&reference);
-                    stored.is_none() && !self.unseen.contains_key(&reference)
+                    let is_missing = matches!(context.stores.burst(&reference), Found::Missing);
+                    is_missing && !self.unseen.contains_key(&reference)
                 };
                 let burst = policy_burst(policy, cluster, target, *nodes, jobs, is_free);
                 let reference = ObjectRef::from_obj(&burst);
@@ -303,6 +310,18 @@ impl PoliciesOfNamespace {
                 Ok(())
             }
         }
+    }
+}
+
+/// Whether an action requests more nodes.
+fn requests_nodes(context: &Context, namespace: &str, action: &Action) -> bool {
+    match action {
+        Action::Create { .. } | Action::RunIsolated { .. } => true,
+        Action::Resize { burst, nodes } => {
+            let found = context.stores.bursts.get(&ObjectRef::new(burst).within(namespace));
+            found.is_some_and(|burst| burst.spec.nodes < *nodes)
+        }
+        Action::GiveBack { .. } => false,
     }
 }
 

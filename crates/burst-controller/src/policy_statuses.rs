@@ -49,8 +49,16 @@ impl PolicyStatuses {
         self.0.retain(|policy, _| names.contains(policy));
         let mut candidates = Vec::new();
         for policy in policies {
-            let is_served = context.home.serves(&policy.namespace().unwrap_or_default());
-            let service = if is_served { applied.service(policy) } else { Service::NotListed };
+            let namespace = policy.namespace().unwrap_or_default();
+            let service = match context.home.serves(&namespace) {
+                true => applied.service(policy),
+                false => Service::NotListed,
+            };
+            let is_known = !context.stores.unreadable.has_any::<Burst>(&namespace);
+            let service = match service {
+                Service::Applied if !is_known => Service::UnreadableBurst,
+                service => service,
+            };
             let last = self.0.get(&policy.name_any()).copied();
             let is_early = last.is_some_and(|at| at.elapsed() < STATUS_INTERVAL);
             if !is_early && !says_so(policy, service) {
@@ -58,7 +66,9 @@ impl PolicyStatuses {
             }
         }
         // Those that are applied first, and of them those that have waited for the longest.
-        candidates.sort_by_key(|(service, last, _)| (*service != Service::Applied, *last));
+        candidates.sort_by_key(|(service, last, _)| {
+            (matches!(service, Service::NotListed | Service::TooMany), *last)
+        });
         let due = candidates.into_iter().filter_map(|(service, _, policy)| {
             let summary = summaries.get(&policy.name_any());
             let status = changed_status(policy, bursts, service, summary, now)?;
@@ -82,7 +92,7 @@ impl PolicyStatuses {
 /// Whether the status of a policy that is not applied says so: then it is not computed again.
 fn says_so(policy: &BurstPolicy, service: Service) -> bool {
     let reason = match service {
-        Service::Applied => return false,
+        Service::Applied | Service::UnreadableBurst => return false,
         Service::NotListed => Reason::NamespaceNotListed,
         Service::TooMany => Reason::TooManyPolicies,
     };

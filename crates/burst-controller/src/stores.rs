@@ -31,6 +31,29 @@ pub(crate) struct Stores {
     pub(crate) unreadable: Unreadable,
 }
 
+impl Stores {
+    /// A MiniCluster.
+    pub(crate) fn cluster(&self, name: &ObjectRef<MiniCluster>) -> Found<MiniCluster> {
+        self.unreadable.find(&self.clusters, name)
+    }
+
+    /// A Burst.
+    pub(crate) fn burst(&self, name: &ObjectRef<Burst>) -> Found<Burst> {
+        self.unreadable.find(&self.bursts, name)
+    }
+}
+
+/// An object, as far as it is known.
+#[derive(Debug)]
+pub(crate) enum Found<K> {
+    /// It exists.
+    Readable(Arc<K>),
+    /// It exists, and cannot be read.
+    Unreadable,
+    /// It does not exist.
+    Missing,
+}
+
 /// Something has changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
@@ -214,13 +237,29 @@ struct UnreadableOfKind {
 }
 
 impl Unreadable {
-    /// Whether there is such an object.
-    pub(crate) fn contains<K: Resource<DynamicType = ()>>(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> bool {
-        let key = (namespace.to_owned(), name.to_owned());
+    /// Looks for an object of a store. It is not missing while it becomes unreadable, or readable again.
+    pub(crate) fn find<K>(&self, store: &Store<K>, object: &ObjectRef<K>) -> Found<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+    {
+        // It is added here before the store loses it, and removed after the store shows it.
+        if self.contains(object) {
+            return Found::Unreadable;
+        }
+        match store.get(object) {
+            Some(found) => Found::Readable(found),
+            None if self.contains(object) => Found::Unreadable,
+            None => Found::Missing,
+        }
+    }
+
+    /// Whether there is such an object in a namespace.
+    pub(crate) fn has_any<K: Resource<DynamicType = ()>>(&self, namespace: &str) -> bool {
+        self.with::<K, _>(|objects| objects.known.iter().any(|(of, _)| of == namespace))
+    }
+
+    fn contains<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) -> bool {
+        let key = key(object);
         self.with::<K, _>(|objects| objects.known.contains(&key))
     }
 
@@ -335,8 +374,16 @@ mod tests {
         fn after(&mut self, event: watcher::Event<DeserializeGuard<Burst>>) -> (bool, bool) {
             self.events.unbounded_send(Ok(event)).unwrap();
             assert!((&mut self.kept).now_or_never().is_none());
-            let is_stored = self.store.get(&ObjectRef::new("b").within("ns")).is_some();
-            (is_stored, self.unreadable.contains::<Burst>("ns", "b"))
+            let is_stored = self.store.get(&Watched::name("b")).is_some();
+            (is_stored, self.unreadable.contains(&Watched::name("b")))
+        }
+
+        fn name(name: &str) -> ObjectRef<Burst> {
+            ObjectRef::new(name).within("ns")
+        }
+
+        fn find(&self) -> Found<Burst> {
+            self.unreadable.find(&self.store, &Watched::name("b"))
         }
     }
 
@@ -363,6 +410,31 @@ mod tests {
         assert_eq!(watched.after(Apply(good())), STORED);
         assert_eq!(watched.after(Apply(bad())), UNREADABLE);
         assert_eq!(watched.after(Delete(bad())), NEITHER);
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_found_as_such() {
+        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+        let mut watched = Watched::new();
+        watched.after(Init);
+        watched.after(InitDone);
+        assert!(matches!(watched.find(), Found::Missing));
+        watched.after(Apply(good()));
+        assert!(matches!(watched.find(), Found::Readable(_)));
+        assert!(!watched.unreadable.has_any::<Burst>("ns"));
+        watched.after(Apply(bad()));
+        assert!(matches!(watched.find(), Found::Unreadable));
+        assert!(watched.unreadable.has_any::<Burst>("ns"));
+        assert!(!watched.unreadable.has_any::<Burst>("other"));
+        assert!(!watched.unreadable.has_any::<MiniCluster>("ns"));
+        // While a list is received, the store still shows the former one.
+        watched.after(Apply(good()));
+        watched.after(Init);
+        watched.after(InitApply(bad()));
+        assert!(matches!(watched.find(), Found::Unreadable));
+        watched.after(InitDone);
+        watched.after(Delete(bad()));
+        assert!(matches!(watched.find(), Found::Missing));
     }
 
     /// Between the list and its end, a Burst of it would be given back as one without MiniCluster.
@@ -393,7 +465,7 @@ mod tests {
         assert_eq!(watched.after(Init), UNREADABLE);
         assert_eq!(watched.after(InitApply(object("other", json!("many")))), UNREADABLE);
         assert_eq!(watched.after(InitDone), NEITHER);
-        assert!(watched.unreadable.contains::<Burst>("ns", "other"));
+        assert!(watched.unreadable.contains(&Watched::name("other")));
         assert_eq!(watched.after(Apply(bad())), UNREADABLE);
     }
 }

@@ -57,7 +57,7 @@ reasons! {
     NotYetSupported: NeedsUser, [Manifest, Queue],
         "The manifest is valid, but this version of the operator cannot do what a field asks for.",
         "Remove the field that the message names.";
-    Unreadable: NeedsUser, [Manifest, Queue],
+    Unreadable: NeedsUser, [Manifest, Queue, Bursting],
         "The stored object cannot be decoded, so the operator ignores it.",
         "Apply a manifest that is valid under the installed CRD.";
     TwoQueues: NeedsUser, [Manifest],

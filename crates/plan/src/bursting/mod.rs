@@ -49,4 +49,4 @@ pub use standalone::{
     ranks_to_drain, standalone_lender, standalone_pool, standalone_problem, with_claim, with_ranks,
 };
 pub use unreadable::{WhileUnreadable, while_unreadable};
-pub use usage::{day, two_decimals, used_today, with_finished};
+pub use usage::{day, record_finished, two_decimals, used_today, with_finished};

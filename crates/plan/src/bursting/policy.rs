@@ -25,6 +25,9 @@ pub enum Service {
     NotListed,
     /// The namespace has [`MAX_POLICIES`] that are older.
     TooMany,
+    /// It does, but requests no more nodes: the namespace has a Burst that cannot be read, and what it
+    /// uses is not known.
+    UnreadableBurst,
 }
 
 /// The MiniClusters that a policy serves.
@@ -90,13 +93,20 @@ pub fn policy_status(
             Reason::TooManyPolicies,
             "this namespace has 64 policies that are older, and no more are applied: delete some",
         ),
-        (Service::Applied, Err(error)) => {
+        (Service::Applied | Service::UnreadableBurst, Err(error)) => {
             no(Reason::BadSelector, &format!("selector is not valid: {error}"))
         }
-        (Service::Applied, Ok(_)) => yes(Reason::Accepted, "the policy is applied"),
+        (Service::Applied | Service::UnreadableBurst, Ok(_)) => {
+            yes(Reason::Accepted, "the policy is applied")
+        }
     };
     let active = match (accepted.status, policy.spec.suspend, unknown) {
         ("True", true, _) => no(Reason::Suspended, "it requests no more nodes: suspend is set"),
+        ("True", false, _) if service == Service::UnreadableBurst => no(
+            Reason::Unreadable,
+            "it requests no more nodes: a Burst of this namespace cannot be read, and what it uses is not \
+             known; the log of the burst controller names it",
+        ),
         ("True", false, [first, ..]) => {
             let message = format!(
                 "the operator does not list the jobs of MiniCluster {first:?}: it may not be ready"
@@ -179,6 +189,13 @@ mod tests {
         assert_eq!(accepted(&valid, Service::Applied), "Accepted");
         assert_eq!(accepted(&valid, Service::NotListed), "NamespaceNotListed");
         assert_eq!(accepted(&valid, Service::TooMany), "TooManyPolicies");
+        assert_eq!(accepted(&valid, Service::UnreadableBurst), "Accepted");
+        let now = Timestamp::UNIX_EPOCH;
+        let status = policy_status(&valid, &[], Service::UnreadableBurst, 1, &[], now);
+        assert_eq!(
+            (&*status.conditions[1].reason, &*status.conditions[1].status),
+            ("Unreadable", "False")
+        );
         let values: Vec<String> = (0..MAX_SELECTOR_PARTS).map(|it| it.to_string()).collect();
         let large =
             json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": values }] });

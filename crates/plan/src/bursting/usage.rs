@@ -4,6 +4,7 @@ use flux_operator_api::burst::{DayUsage, FinishedBurst};
 use flux_operator_api::{Burst, BurstStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 /// How long nodes are used before the status is written for that alone, in seconds.
 const COUNT_SECONDS: i64 = 60;
@@ -71,6 +72,28 @@ pub fn with_finished(usage: Option<&DayUsage>, burst: &Burst, now: Timestamp) ->
         merge_oldest(&mut finished);
     }
     DayUsage { day: day(now), finished, ..usage.cloned().unwrap_or_default() }
+}
+
+/// Adds a Burst that has been given back to the record of a policy, and returns whether that has changed
+/// it. Of the policy only the record is read.
+pub fn record_finished(
+    policy: &mut Value,
+    burst: &Burst,
+    now: Timestamp,
+) -> Result<bool, serde_json::Error> {
+    let before = policy.pointer("/status/usage").cloned().unwrap_or_default();
+    let before: Option<DayUsage> = serde_json::from_value(before)?;
+    let usage = with_finished(before.as_ref(), burst, now);
+    if before.as_ref() == Some(&usage) {
+        return Ok(false);
+    }
+    let usage = serde_json::to_value(usage)?;
+    if let Some(Value::Object(status)) = policy.get_mut("status") {
+        status.insert("usage".to_owned(), usage);
+    } else if let Value::Object(policy) = policy {
+        policy.insert("status".to_owned(), json!({ "usage": usage }));
+    }
+    Ok(true)
 }
 
 /// Adds the oldest entry to the next one of the same price: its Burst was deleted long ago, so that its

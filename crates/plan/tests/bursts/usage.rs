@@ -1,7 +1,7 @@
 //! Node-hours and cost.
 
 use flux_operator_api::burst::DayUsage;
-use flux_operator_plan::bursting::{used_today, with_finished};
+use flux_operator_plan::bursting::{record_finished, used_today, with_finished};
 use serde_json::json;
 
 use super::world::World;
@@ -36,6 +36,29 @@ fn a_burst_that_is_gone_counts_once_and_for_its_day() {
     assert!(alone.0 > 2.0 && (alone.1 - 2.0 * alone.0).abs() < 1e-9);
     world.pass(86_400);
     assert_eq!(used_today(Some(&usage), [], world.now), (0.0, 0.0), "another day");
+}
+
+#[test]
+fn what_was_used_is_recorded_in_a_policy_that_cannot_be_read() {
+    let mut world = World::new(json!({ "target": { "pricePerNodeHour": "2" } }));
+    world.settle();
+    let burst = world.burst();
+    let conditions = json!([{ "of": "another version" }]);
+    let mut policy = json!({ "spec": 1, "status": { "nodes": 2, "conditions": conditions } });
+    assert!(record_finished(&mut policy, burst, world.now).unwrap());
+    let status = policy["status"].clone();
+    let expected = with_finished(None, burst, world.now);
+    assert_eq!(status["usage"], serde_json::to_value(expected).unwrap());
+    assert_eq!((&status["nodes"], &status["conditions"]), (&json!(2), &conditions));
+    let recorded = policy.clone();
+    assert!(!record_finished(&mut policy, burst, world.now).unwrap(), "it is there already");
+    assert_eq!(policy, recorded);
+    for mut new in [json!({}), json!({ "status": null })] {
+        assert!(record_finished(&mut new, burst, world.now).unwrap());
+        assert_eq!(new["status"]["usage"], status["usage"]);
+    }
+    policy["status"]["usage"] = json!("of another version");
+    assert!(record_finished(&mut policy, burst, world.now).is_err(), "it is not replaced");
 }
 
 #[test]
