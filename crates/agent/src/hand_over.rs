@@ -75,46 +75,61 @@ impl HandOver {
 
     /// Executes the orders that are due, and returns their answers, in parts.
     pub fn answers(&mut self) -> Vec<JobAnswer> {
+        // All jobs are held before the first of them is looked at again.
+        let mut jobs = Vec::new();
+        for order in self.due_orders() {
+            // One without an answer is tried again.
+            let Some(job) = self.job(order.job) else { continue };
+            let is_new = self.hold(&order, job);
+            jobs.push((order, job, is_new));
+        }
+        if jobs.iter().any(|(_, _, is_new)| *is_new) {
+            thread::sleep(SETTLING_TIME);
+        }
         let mut answers = Vec::new();
-        for index in 0..self.orders.len() {
-            let (order, answered) = self.orders[index].clone();
-            if answered.is_some_and(|at| at.elapsed() < REPEAT_INTERVAL) {
-                continue;
-            }
-            self.orders[index].1 = Some(Instant::now());
-            answers.extend(self.execute(&order));
+        for (order, job, is_new) in jobs {
+            let now = if is_new { self.job(order.job) } else { Some(job) };
+            answers.extend(now.into_iter().flat_map(|job| self.execute(&order, job)));
         }
         answers
     }
 
-    /// Executes an order. No answer: it is tried again.
-    fn execute(&mut self, order: &JobOrder) -> Vec<JobAnswer> {
-        let id = JobId::from(order.job).to_f58_plain();
-        let Some(Job { mut state, urgency, has_dependencies }) = self.job(&id) else {
-            return Vec::new();
-        };
-        let is_waiting =
-            |state: HomeJobState| matches!(state, HomeJobState::Pending | HomeJobState::Held);
-        match &order.goal {
-            // Elsewhere there are none of the jobs that it waits for.
-            JobGoal::Held if has_dependencies => {}
-            JobGoal::Held if state == HomeJobState::Pending => {
-                self.command.run(&["job", "urgency", &id, "hold"]);
-                thread::sleep(SETTLING_TIME);
-                match self.job(&id) {
-                    Some(now) => state = now.state,
-                    None => return Vec::new(),
-                }
-                if state == HomeJobState::Held {
-                    self.held.insert(order.job, urgency);
-                }
+    /// The orders that were not answered a moment ago.
+    fn due_orders(&mut self) -> Vec<JobOrder> {
+        let mut due = Vec::new();
+        for (order, answered) in &mut self.orders {
+            if answered.is_none_or(|at| at.elapsed() >= REPEAT_INTERVAL) {
+                *answered = Some(Instant::now());
+                due.push(order.clone());
             }
+        }
+        due
+    }
+
+    /// Holds a job that is to be held, and may start. Returns whether it is such a job.
+    fn hold(&mut self, order: &JobOrder, job: Job) -> bool {
+        // Elsewhere there are none of the jobs that it waits for.
+        let may_start = job.state == HomeJobState::Pending && !job.has_dependencies;
+        if order.goal != JobGoal::Held || !may_start {
+            return false;
+        }
+        // Before, because it may be held although the command fails.
+        self.held.insert(order.job, job.urgency);
+        self.command.run(&["job", "urgency", &word(order.job), "hold"]);
+        true
+    }
+
+    /// Executes an order about a job that is held already if it is to be. No answer: it is tried again.
+    fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<JobAnswer> {
+        let Job { mut state, urgency, has_dependencies: _ } = job;
+        let id = word(order.job);
+        match &order.goal {
             JobGoal::Canceled(message) if !is_over(state) => {
                 // As a word of its own, one that begins with `-` would be an option, and one that is
                 // a job's ID would cancel that job.
                 let note = format!("--message={message}");
                 self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &note, &id]);
-                match self.job(&id) {
+                match self.job(order.job) {
                     // Its tasks may take a while to stop.
                     Some(now) if is_over(now.state) => state = now.state,
                     _ => return Vec::new(),
@@ -124,7 +139,7 @@ impl HandOver {
                 let wanted = self.held.get(&order.job).copied().or(*before).unwrap_or(urgency);
                 if is_waiting(state) && urgency != wanted {
                     self.command.run(&["job", "urgency", &id, &wanted.to_string()]);
-                    match self.job(&id) {
+                    match self.job(order.job) {
                         Some(now) if now.urgency == wanted || !is_waiting(now.state) => {
                             state = now.state;
                         }
@@ -136,7 +151,7 @@ impl HandOver {
             JobGoal::Held | JobGoal::Canceled(_) => {}
         }
         let answer = JobAnswer {
-            urgency: self.held.get(&order.job).copied(),
+            urgency: self.held.get(&order.job).copied().filter(|_| state == HomeJobState::Held),
             ..JobAnswer::new(order.clone(), state)
         };
         if (&order.goal, state) != (&JobGoal::Held, HomeJobState::Held) {
@@ -153,8 +168,9 @@ impl HandOver {
     }
 
     /// What a job is; `None` if that is not known now.
-    fn job(&self, id: &str) -> Option<Job> {
-        match self.command.try_query(&["job", "eventlog", "--format=json", id]) {
+    fn job(&self, job: u64) -> Option<Job> {
+        let id = word(job);
+        match self.command.try_query(&["job", "eventlog", "--format=json", &id]) {
             Ok(text) => Some(job_of(&text)),
             // It fails as well if the instance does not answer in time.
             Err(CommandError::Failed(errors)) => {
@@ -166,6 +182,15 @@ impl HandOver {
             Err(CommandError::NoExit) => None,
         }
     }
+}
+
+/// A job's ID, as a word of a command.
+fn word(job: u64) -> String {
+    JobId::from(job).to_f58_plain()
+}
+
+fn is_waiting(state: HomeJobState) -> bool {
+    matches!(state, HomeJobState::Pending | HomeJobState::Held)
 }
 
 fn is_over(state: HomeJobState) -> bool {
@@ -209,20 +234,20 @@ mod tests {
     const CLEAN: &str = r#"{"timestamp":1794721604.1,"name":"clean"}"#;
     const BUSY: &str = "flux-job: flux_job_eventlog_lookup_get: Connection timed out";
 
-    /// A fake `flux` with one job, whose events are a file: `hold`, a number and `raise` append. If the
-    /// file is empty there is no such job. Its log cannot be read while there is a file `busy`.
+    /// A fake `flux`, whose jobs have the events of one file, and those that `urgency` and `raise` add
+    /// for each. If the file is empty there are no jobs. They cannot be read while there is a file `busy`.
     fn fake(directory: &Path, events: &str) -> HandOver {
         let flux = directory.join("flux");
         std::fs::write(directory.join("events"), events).unwrap();
         let script = format!(
             "#!/bin/sh\ncd {}\nfor word; do printf '[%s]' \"$word\"; done >>log; echo >>log\n\
              case \"$*\" in\n*eventlog*) test ! -e busy || {{ echo '{BUSY}' >&2; exit 1; }}\n\
-             test -s events && exec cat events\n\
+             test -s events && touch of-$4 && exec cat events of-$4\n\
              echo \"flux-job: job $4 not found\" >&2; exit 1;;\n\
              *info*) printf '%s' \"$(cat jobspec)\";;\n\
-             *raise*) echo '{CLEAN}' >>events;;\n\
-             *hold) echo '{HELD}' >>events;;\n\
-             *urgency*) echo '{SUBMITTED}' >>events;;\nesac\n",
+             *raise*) echo '{CLEAN}' >>of-$6;;\n\
+             *hold) echo '{HELD}' >>of-$3;;\n\
+             *urgency*) echo '{{\"name\":\"urgency\",\"context\":{{\"urgency\":'$4'}}}}' >>of-$3;;\nesac\n",
             directory.display()
         );
         crate::files::tests::write_script(&flux, &script);
@@ -270,6 +295,21 @@ mod tests {
         let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
         assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, None));
         assert_eq!(log(directory.path(), "[hold]"), 0);
+    }
+
+    #[test]
+    fn all_jobs_are_held_before_the_first_is_looked_at_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
+        std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
+        over.set(&[1, 2, 3].map(|job| JobOrder { job, goal: JobGoal::Held }));
+        let answers = over.answers();
+        assert_eq!(answers.len(), 3);
+        assert!(answers.iter().all(|answer| answer.state == HomeJobState::Held));
+        let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
+        let verbs = log.lines().map(|line| line.split(['[', ']']).nth(3).unwrap());
+        let first = ["eventlog", "urgency"].repeat(3);
+        assert_eq!(verbs.collect::<Vec<_>>(), [first, ["eventlog", "info"].repeat(3)].concat());
     }
 
     /// The jobs that it waits for are not at the target: it would run before them.
