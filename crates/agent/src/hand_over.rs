@@ -4,7 +4,7 @@
 //! An order is a desired state. It is executed when it is new, and answered again every few seconds
 //! while the operator still sends it: an answer may be lost.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,8 @@ pub struct HandOver {
     command: FluxCommand,
     /// The orders, and when each was answered last.
     orders: Vec<(JobOrder, Option<Instant>)>,
-    /// The urgency of each job before it was held here.
-    held: HashMap<u64, u32>,
+    /// The jobs that were held here, not by their users.
+    held: HashSet<u64>,
 }
 
 /// An event of a job (Flux RFC 21).
@@ -51,6 +51,8 @@ struct EventContext {
 struct Job {
     state: HomeJobState,
     urgency: u32,
+    /// The last urgency with which it could start, if it had one.
+    before: Option<u32>,
     /// It waits for other jobs, or for a time.
     has_dependencies: bool,
 }
@@ -58,7 +60,7 @@ struct Job {
 impl HandOver {
     /// Creates it without orders.
     pub fn new(command: FluxCommand) -> HandOver {
-        HandOver { command, orders: Vec::new(), held: HashMap::new() }
+        HandOver { command, orders: Vec::new(), held: HashSet::new() }
     }
 
     /// Sets the orders. Those that were known stay as they are.
@@ -114,14 +116,14 @@ impl HandOver {
             return false;
         }
         // Before, because it may be held although the command fails.
-        self.held.insert(order.job, job.urgency);
+        self.held.insert(order.job);
         self.command.run(&["job", "urgency", &word(order.job), "hold"]);
         true
     }
 
     /// Executes an order about a job that is held already if it is to be. No answer: it is tried again.
     fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<JobAnswer> {
-        let Job { mut state, urgency, has_dependencies: _ } = job;
+        let Job { mut state, urgency, before, has_dependencies: _ } = job;
         let id = word(order.job);
         match &order.goal {
             JobGoal::Canceled(message) if !is_over(state) => {
@@ -135,14 +137,15 @@ impl HandOver {
                     _ => return Vec::new(),
                 }
             }
-            JobGoal::Released(before) => {
-                let wanted = self.held.get(&order.job).copied().or(*before).unwrap_or(urgency);
-                if is_waiting(state) && urgency != wanted {
+            JobGoal::Released(known) => {
+                let was_held_here = self.held.contains(&order.job) || known.is_some();
+                // With another urgency it was released by its user.
+                let is_on_hold = urgency == 0 && is_waiting(state);
+                let wanted = before.or(*known).filter(|it| was_held_here && is_on_hold && *it > 0);
+                if let Some(wanted) = wanted {
                     self.command.run(&["job", "urgency", &id, &wanted.to_string()]);
                     match self.job(order.job) {
-                        Some(now) if now.urgency == wanted || !is_waiting(now.state) => {
-                            state = now.state;
-                        }
+                        Some(now) if now.urgency > 0 || !is_waiting(now.state) => state = now.state,
                         _ => return Vec::new(),
                     }
                 }
@@ -151,7 +154,8 @@ impl HandOver {
             JobGoal::Held | JobGoal::Canceled(_) => {}
         }
         let answer = JobAnswer {
-            urgency: self.held.get(&order.job).copied().filter(|_| state == HomeJobState::Held),
+            urgency: before
+                .filter(|_| state == HomeJobState::Held && self.held.contains(&order.job)),
             ..JobAnswer::new(order.clone(), state)
         };
         if (&order.goal, state) != (&JobGoal::Held, HomeJobState::Held) {
@@ -175,8 +179,8 @@ impl HandOver {
             // It fails as well if the instance does not answer in time.
             Err(CommandError::Failed(errors)) => {
                 let unknown = format!("flux-job: job {id} not found");
-                let (state, urgency) = (HomeJobState::Missing, 0);
-                let missing = Job { state, urgency, has_dependencies: false };
+                let state = HomeJobState::Missing;
+                let missing = Job { state, urgency: 0, before: None, has_dependencies: false };
                 errors.lines().any(|line| line == unknown).then_some(missing)
             }
             Err(CommandError::NoExit) => None,
@@ -200,10 +204,14 @@ fn is_over(state: HomeJobState) -> bool {
 /// What a job is, by its events.
 fn job_of(eventlog: &str) -> Job {
     let (mut state, mut urgency, mut is_met) = (HomeJobState::Pending, 16, false);
+    let mut before = None;
     let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
     for Event { name, context } in events {
         match name.as_str() {
-            "submit" | "urgency" => urgency = context.urgency.unwrap_or(urgency),
+            "submit" | "urgency" => {
+                urgency = context.urgency.unwrap_or(urgency);
+                before = Some(urgency).filter(|it| *it > 0).or(before);
+            }
             "depend" => is_met = true,
             "alloc" => state = HomeJobState::Started,
             "clean" => state = HomeJobState::Finished,
@@ -214,7 +222,7 @@ fn job_of(eventlog: &str) -> Job {
     if is_pending && is_met && urgency == 0 {
         state = HomeJobState::Held;
     }
-    Job { state, urgency, has_dependencies: is_pending && !is_met }
+    Job { state, urgency, before, has_dependencies: is_pending && !is_met }
 }
 
 #[cfg(test)]
@@ -285,6 +293,47 @@ mod tests {
         assert_eq!(log(directory.path(), "[hold]"), 1);
         let [answer] = answers(&mut over, JobGoal::Released(None)).try_into().unwrap();
         assert_eq!((answer.state, answer.urgency), (HomeJobState::Pending, None));
+    }
+
+    #[test]
+    fn a_released_job_has_the_urgency_that_its_user_gave_it_last() {
+        let urgency =
+            |value: u32| format!("{{\"name\":\"urgency\",\"context\":{{\"urgency\":{value}}}}}\n");
+        let submitted = format!("{SUBMITTED}\n");
+        for (events, known, wanted) in [
+            // The lead was restarted after it had held the job.
+            (vec![20, 0], Some(20), Some("20")),
+            // Then the user released it with another urgency, and it was held again.
+            (vec![0, 31, 0], Some(16), Some("31")),
+            // The user has released it.
+            (vec![0, 20], Some(16), None),
+            // The user held it.
+            (vec![0], None, None),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let events: String = events.into_iter().map(urgency).collect();
+            let mut over = fake(directory.path(), &format!("{submitted}{events}"));
+            let [answer] = answers(&mut over, JobGoal::Released(known)).try_into().unwrap();
+            let is_held = known.is_none();
+            assert_eq!(answer.state == HomeJobState::Held, is_held, "{events}");
+            assert_eq!(log(directory.path(), "[urgency]"), usize::from(wanted.is_some()));
+            let restored = wanted.map_or(0, |it| log(directory.path(), &format!("[{it}]")));
+            assert_eq!(restored, usize::from(wanted.is_some()), "{events}");
+        }
+    }
+
+    /// Otherwise it would be taken for held by its user, and never released.
+    #[test]
+    fn a_job_that_cannot_be_looked_at_after_it_was_held_is_released_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
+        std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
+        let job = over.job(order(JobGoal::Held).job).unwrap();
+        assert!(over.hold(&order(JobGoal::Held), job), "its state is not known afterwards");
+        let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+        assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, Some(16)));
+        let [answer] = answers(&mut over, JobGoal::Released(None)).try_into().unwrap();
+        assert_eq!(answer.state, HomeJobState::Pending);
     }
 
     #[test]
