@@ -8,9 +8,8 @@ use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_flux::JobId;
+use flux_operator_flux::{JobEvent, JobId};
 use flux_operator_wire::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
-use serde::Deserialize;
 
 use crate::flux_command::{CommandError, FluxCommand};
 
@@ -31,19 +30,6 @@ pub struct HandOver {
     orders: Vec<(JobOrder, Option<Instant>)>,
     /// The jobs that were held here, not by their users.
     held: HashSet<u64>,
-}
-
-/// An event of a job (Flux RFC 21).
-#[derive(Deserialize)]
-struct Event {
-    name: String,
-    #[serde(default)]
-    context: EventContext,
-}
-
-#[derive(Default, Deserialize)]
-struct EventContext {
-    urgency: Option<u32>,
 }
 
 /// What a job is, by its events.
@@ -175,7 +161,7 @@ impl HandOver {
     fn job(&self, job: u64) -> Option<Job> {
         let id = word(job);
         match self.command.try_query(&["job", "eventlog", "--format=json", &id]) {
-            Ok(text) => Some(job_of(&text)),
+            Ok(text) => Some(job_of(&JobEvent::parse_log(&text)?)),
             // It fails as well if the instance does not answer in time.
             Err(CommandError::Failed(errors)) => {
                 let unknown = format!("flux-job: job {id} not found");
@@ -202,20 +188,19 @@ fn is_over(state: HomeJobState) -> bool {
 }
 
 /// What a job is, by its events.
-fn job_of(eventlog: &str) -> Job {
+fn job_of(events: &[JobEvent]) -> Job {
     let (mut state, mut urgency, mut is_met) = (HomeJobState::Pending, 16, false);
     let mut before = None;
-    let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
-    for Event { name, context } in events {
-        match name.as_str() {
-            "submit" | "urgency" => {
-                urgency = context.urgency.unwrap_or(urgency);
+    for event in events {
+        match event {
+            JobEvent::Urgency(value) => {
+                urgency = *value;
                 before = Some(urgency).filter(|it| *it > 0).or(before);
             }
-            "depend" => is_met = true,
-            "alloc" => state = HomeJobState::Started,
-            "clean" => state = HomeJobState::Finished,
-            _ => {}
+            JobEvent::DependenciesMet => is_met = true,
+            JobEvent::Allocated => state = HomeJobState::Started,
+            JobEvent::Clean => state = HomeJobState::Finished,
+            JobEvent::Exception(_) | JobEvent::Finished(_) => {}
         }
     }
     let is_pending = state == HomeJobState::Pending;

@@ -1,5 +1,5 @@
 //! Flux's formats as types: host lists, idsets, resource sets, broker configurations,
-//! certificates, job IDs, states and lists, jobspecs, versions.
+//! certificates, job IDs, states, events and lists, jobspecs, versions.
 //!
 //! Everything that the operator writes for Flux or reads from it goes through these types, which
 //! parse and print Flux's formats. They follow the Flux RFCs and, where those are silent, flux-core
@@ -27,6 +27,7 @@ pub mod broker_config;
 mod broker_state;
 pub mod certificate;
 pub mod endpoint;
+mod eventlog;
 pub mod hostlist;
 pub mod idset;
 pub mod job_id;
@@ -47,6 +48,7 @@ pub use bootstrap::{Bootstrap, BootstrapError, HostEntry, RankHost};
 pub use broker_config::BrokerConfig;
 pub use broker_state::{BrokerState, OverlayStatus};
 pub use certificate::{Certificate, CertificateError, Metadata};
+pub use eventlog::{JobEvent, JobException};
 pub use hostlist::{HostList, HostListError};
 pub use idset::{IdSet, IdSetError};
 pub use job_id::{JobId, JobIdError};
