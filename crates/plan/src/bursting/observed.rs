@@ -81,6 +81,12 @@ impl TargetView {
     pub(super) fn has_any(&self) -> bool {
         self.presence != Presence::Nothing
     }
+
+    /// Whether pods run, or will: its Job has not failed, and its run has not ended.
+    pub(super) fn has_pods(&self) -> bool {
+        let has_ended = self.run.as_ref().is_some_and(|run| run.end.is_some());
+        self.presence == Presence::Complete && self.job_failure.is_none() && !has_ended
+    }
 }
 
 /// Why a target has not done what it was asked for.

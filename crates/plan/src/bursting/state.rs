@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::life::{online, record_start};
 use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
-use super::usage::count;
+use super::usage::{count, used_nodes};
 use crate::time::seconds_after;
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
@@ -84,8 +84,7 @@ pub(super) fn status(
     let has_view = progress.view.is_some();
     record_failure(&mut status, progress.failure, has_view, will_try || is_leaving, now);
     if let Some(view) = progress.view {
-        let present = if view.has_any() { view.present } else { Some(0) };
-        count(&mut status, present, burst.spec.target.price(), now);
+        count(&mut status, used_nodes(burst, view), burst.spec.target.price(), now);
     }
     let verdicts = verdicts(progress, &before, burst.spec.nodes);
     let generation = burst.metadata.generation;

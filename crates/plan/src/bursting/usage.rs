@@ -1,10 +1,13 @@
 //! What Bursts use: seconds of nodes, hours, cost, by day.
 
-use flux_operator_api::burst::{DayUsage, FinishedBurst};
+use flux_operator_api::burst::{DayUsage, FinishedBurst, TargetKind};
 use flux_operator_api::{Burst, BurstStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+
+use super::made_cluster::is_made;
+use super::observed::{Presence, TargetView};
 
 /// How long nodes are used before the status is written for that alone, in seconds.
 const COUNT_SECONDS: i64 = 60;
@@ -12,11 +15,30 @@ const COUNT_SECONDS: i64 = 60;
 /// How many Bursts that no longer exist are listed one by one.
 const MAX_FINISHED: usize = 64;
 
+/// How many nodes of a Burst are paid for, as far as its target shows it; `None`: as many as before. A
+/// target is not believed: there are never more than were requested, nor fewer than none.
+pub(super) fn used_nodes(burst: &Burst, view: &TargetView) -> Option<i32> {
+    let before = burst.status.as_ref().map_or(0, |status| status.counted_nodes);
+    let target = &burst.spec.target;
+    let is_autoscaled = matches!(target.kind(), TargetKind::Gke(_)) && target.scaling.is_some();
+    let nodes = match &view.presence {
+        Presence::Nothing | Presence::ClusterDeleted => Some(0),
+        _ if !is_made(burst) => view.present,
+        // Whatever runs on them, machines are deleted with their cluster, and not before.
+        Presence::ClusterReady | Presence::Complete if !is_autoscaled => {
+            Some(burst.spec.nodes.max(before))
+        }
+        Presence::Complete if view.has_pods() => view.present,
+        _ => None,
+    };
+    let most = burst.spec.nodes.max(burst.spec.leased_ranks()).max(before);
+    nodes.map(|nodes| nodes.clamp(0, most.max(0)))
+}
+
 /// Counts what the nodes of a Burst have used, if their number has changed, or if it is time to.
 /// `nodes`: how many it has; `None` if that is not known, so that there are as many as before.
 pub(super) fn count(status: &mut BurstStatus, nodes: Option<i32>, price: f64, now: Timestamp) {
-    // A target is not believed: what it has used never becomes less.
-    let nodes = nodes.unwrap_or(status.counted_nodes).max(0);
+    let nodes = nodes.unwrap_or(status.counted_nodes);
     let counted = status.counted.parse::<Timestamp>().ok();
     let seconds = counted.map_or(0, |since| now.duration_since(since).as_secs().max(0));
     let has_changed = nodes != status.counted_nodes;

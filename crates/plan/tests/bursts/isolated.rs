@@ -230,6 +230,23 @@ fn a_cluster_that_is_made_for_a_run_is_deleted_after_it() {
     assert!(!run.burst().status.as_ref().unwrap().cluster_made);
 }
 
+#[test]
+fn the_cluster_of_a_run_counts_until_it_is_deleted() {
+    let mut run = Run::with_made_cluster();
+    let mut counted = Vec::new();
+    for _ in 0..60 {
+        let is_there = matches!(run.presence, Presence::ClusterReady | Presence::Complete);
+        let state = run.run().state;
+        run.reconcile(None);
+        if is_there {
+            counted.push((state, run.burst().status.as_ref().unwrap().counted_nodes));
+        }
+    }
+    assert!(counted.iter().any(|(state, _)| *state == RunState::Finishing), "{counted:?}");
+    assert!(counted.iter().all(|(_, nodes)| *nodes == 9), "{counted:?}");
+    assert_eq!(run.burst().status.as_ref().unwrap().counted_nodes, 0);
+}
+
 /// A cluster that is made for a run need not answer when it is deleted.
 #[test]
 fn a_run_is_not_started_again_when_its_cluster_does_not_say_whether_it_was() {

@@ -364,6 +364,37 @@ fn a_cluster_that_is_deleted_counts_until_it_is_gone() {
     assert_eq!(world.status().counted_nodes, 0);
 }
 
+/// A cloud asks for money for machines, whatever runs on them.
+#[test]
+fn machines_of_a_cluster_count_from_its_beginning_to_its_deletion() {
+    let made = json!({ "name": "made", "maxNodes": 4, "kubeconfig": null,
+        "scaling": { "minNodes": 1, "maxNodes": 4 },
+        "command": { "image": "i", "up": ["u"], "down": ["d"], "serviceAccount": "a" } });
+    let mut world = World::new(json!({ "target": made }));
+    (world.makes_cluster, world.is_made, world.hides_pods) = (true, false, true);
+    let counted = |world: &mut World, presence: Presence, nodes: i32| {
+        (world.target.presence, world.target.nodes) = (presence, nodes);
+        world.reconcile(true);
+        world.status().counted_nodes
+    };
+    world.settle();
+    assert_eq!(world.status().counted_nodes, 0, "there is no cluster yet");
+    assert_eq!(counted(&mut world, Presence::ClusterReady, 0), 2);
+    world.hides_pods = false;
+    assert_eq!(counted(&mut world, Presence::Complete, 2), 2);
+    world.burst.as_mut().unwrap().spec.nodes = 4;
+    assert_eq!(counted(&mut world, Presence::Complete, 3), 4, "the cluster is made larger");
+    world.burst.as_mut().unwrap().spec.nodes = 1;
+    assert_eq!(counted(&mut world, Presence::Complete, 1), 4, "and never smaller");
+    world.target.job_failure = Some("it has failed".into());
+    assert_eq!(counted(&mut world, Presence::Complete, 0), 4);
+    world.delete_burst();
+    for presence in [Presence::ClusterReady, Presence::ClusterDown, Presence::Leaving] {
+        assert_eq!(counted(&mut world, presence.clone(), 0), 4, "{presence:?}");
+    }
+    assert_eq!(counted(&mut world, Presence::ClusterDeleted, 0), 0);
+}
+
 /// Otherwise a program that fails at once would be run without a pause.
 #[test]
 fn a_program_that_cannot_delete_its_cluster_is_run_less_and_less_often() {

@@ -38,6 +38,21 @@ fn a_burst_that_is_gone_counts_once_and_for_its_day() {
     assert_eq!(used_today(Some(&usage), [], world.now), (0.0, 0.0), "another day");
 }
 
+/// A target is not believed.
+#[test]
+fn no_more_nodes_are_counted_than_were_requested() {
+    let scaling = json!({ "target": { "scaling": { "minNodes": 1, "maxNodes": 4 } } });
+    for (spec, most) in [(json!({}), 2), (scaling, 4)] {
+        let mut world = World::new(spec);
+        world.settle();
+        for (shown, counted) in [(i32::MAX, most), (1, 1), (i32::MIN, 0)] {
+            world.target.nodes = shown;
+            let status = world.decide().status;
+            assert_eq!(status.counted_nodes, counted, "{shown}");
+        }
+    }
+}
+
 #[test]
 fn what_was_used_is_recorded_in_a_policy_that_cannot_be_read() {
     let mut world = World::new(json!({ "target": { "pricePerNodeHour": "2" } }));

@@ -10,7 +10,7 @@
 //! Every state is written before what it announces is done, and every step can be repeated. What has
 //! become of the job at home is asked of the operator with a desired state, `home_order`.
 
-use flux_operator_api::burst::{BurstRun, RunState, TargetKind};
+use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
 use flux_operator_flux::JobRun;
 use flux_operator_wire::HomeJobState;
@@ -23,6 +23,7 @@ use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
     BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
 };
+use crate::bursting::made_cluster::is_made;
 use crate::bursting::names::object_name;
 use crate::bursting::observed::{BurstObserved, Presence, TargetView};
 use crate::grace::has_archive;
@@ -64,14 +65,6 @@ pub fn keeps_cluster(burst: &Burst) -> bool {
     let state = burst.run().map(|run| run.state).unwrap_or_default();
     burst.is_isolated()
         && matches!(state, RunState::Holding | RunState::Starting | RunState::Running)
-}
-
-/// Whether a cluster is made first at a target.
-fn is_made(burst: &Burst) -> bool {
-    match burst.spec.target.kind() {
-        TargetKind::ClusterApi(_) | TargetKind::Command(_) | TargetKind::Gke(_) => true,
-        TargetKind::Cluster | TargetKind::Kubeconfig(_) | TargetKind::Mock(_) => false,
-    }
 }
 
 /// Whether a target does not say what has become of the run: its cluster exists, and does not respond.

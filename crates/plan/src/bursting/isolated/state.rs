@@ -8,7 +8,7 @@ use super::home::HomeTurn;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
 use crate::bursting::state::{record_failure, record_giving_back, target_verdicts};
-use crate::bursting::usage::count;
+use crate::bursting::usage::{count, used_nodes};
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
 /// What the status is computed from.
@@ -60,13 +60,15 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
     status.run = Some(facts.run.clone());
     let is_open = facts.will_try || facts.run.state == RunState::Finishing;
     record_failure(&mut status, facts.failure, facts.view.is_some(), is_open, now);
-    let mut present = status.counted_nodes;
     if let Some(view) = facts.view {
-        let seen = if view.has_any() { view.present } else { Some(0) };
-        count(&mut status, seen, burst.spec.target.price(), now);
-        present = seen.unwrap_or(present);
+        count(&mut status, used_nodes(burst, view), burst.spec.target.price(), now);
     }
-    status.ready = format!("{}/{}", present.min(burst.spec.nodes), burst.spec.nodes);
+    // Those of a cluster without a Job wait for one, or are deleted.
+    let pods = facts.view.map(|view| if view.has_pods() { view.present } else { Some(0) });
+    if let Some(pods) = pods.unwrap_or(status.ready.is_empty().then_some(0)) {
+        let nodes = burst.spec.nodes;
+        status.ready = format!("{}/{nodes}", pods.min(nodes).max(0));
+    }
     status.jobs = (facts.run.state == RunState::Running).into();
     let generation = burst.metadata.generation;
     let verdicts = verdicts(facts, &before, home);

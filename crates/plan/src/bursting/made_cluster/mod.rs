@@ -6,6 +6,7 @@ mod command;
 mod gke;
 
 use flux_operator_api::Burst;
+use flux_operator_api::burst::TargetKind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 
@@ -19,6 +20,14 @@ pub use gke::{gke_command, gke_job};
 /// chooses it by the name of the Cluster.
 pub fn cluster_secret(burst: &Burst) -> String {
     format!("{}-kubeconfig", object_name(burst))
+}
+
+/// Whether a cluster is made first at a target.
+pub(super) fn is_made(burst: &Burst) -> bool {
+    match burst.spec.target.kind() {
+        TargetKind::ClusterApi(_) | TargetKind::Command(_) | TargetKind::Gke(_) => true,
+        TargetKind::Cluster | TargetKind::Kubeconfig(_) | TargetKind::Mock(_) => false,
+    }
 }
 
 /// The metadata of an object that makes a cluster. The Burst owns it, so that it does not outlive a Burst
