@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure, TargetView,
     WhileUnreadable, after_failure, after_output, burst_events, decide_burst, field_manager,
-    has_claim, home_order, must_ask_target, record_finished, release, while_unreadable,
+    has_claim, home_order, must_ask_target, record_finished, release, unserved_status,
+    while_unreadable,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,14 +20,16 @@ use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
 use serde_json::json;
+use tokio::time::Instant;
 
-use crate::errors::{chain, is_conflict, is_not_found, is_refused};
+use crate::errors::{chain, exists_already, is_conflict, is_not_found, is_refused};
 use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::output::config_map;
 use crate::stores::{Found, Stores};
-use crate::target::{Clients, Pool, Target, target_of};
+use crate::target::{Clients, Pool, Target, make_at_target, target_of};
+use crate::views::Views;
 
 /// How soon a reconciliation is repeated after a step: the watch shows its result by then.
 const AFTER_STEP: Duration = Duration::from_millis(100);
@@ -47,6 +50,7 @@ pub(crate) struct Context {
     pub(crate) stores: Stores,
     pub(crate) feeds: Feeds,
     pub(crate) clients: Arc<Clients>,
+    pub(crate) views: Arc<Views>,
     pub(crate) metrics: Metrics,
     pub(crate) recorder: Recorder,
 }
@@ -62,17 +66,33 @@ fn write(doing: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
     move |source| ReconcileError::Write { doing, source }
 }
 
-/// Reconciles a Burst once, and returns when to do it again; `None` if it no longer exists.
+/// Reconciles a Burst once, and returns when to do it again; `None` if it no longer exists, or nothing is
+/// done about it before it changes.
 pub(crate) async fn reconcile(context: &Context, name: &ObjectRef<Burst>) -> Option<Duration> {
     let burst = context.stores.bursts.get(name)?;
-    match reconcile_one(context, &burst).await {
-        Ok(again) => Some(again),
+    let reconciled = match context.home.serves(&burst.namespace().unwrap_or_default()) {
+        true => reconcile_one(context, &burst).await.map(Some),
+        false => say_unserved(context, &burst).await.map(|()| None),
+    };
+    match reconciled {
+        Ok(again) => again,
         Err(ReconcileError::Write { source, .. }) if is_conflict(&source) => Some(AFTER_CONFLICT),
         Err(error) => {
             let burst = name.to_string();
             tracing::warn!(burst, error = chain(&error), "failed to reconcile a Burst");
             Some(AFTER_ERROR)
         }
+    }
+}
+
+/// Says that the controller does not serve the namespace of a Burst.
+async fn say_unserved(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
+    let namespace = burst.namespace().unwrap_or_default();
+    let reference = ObjectRef::new(&burst.spec.cluster).within(&namespace);
+    let cluster = context.stores.clusters.get(&reference);
+    match unserved_status(burst, cluster.as_deref(), Timestamp::now()) {
+        Some(status) => write_status(context, burst, status).await.map(drop),
+        None => Ok(()),
     }
 }
 
@@ -103,7 +123,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         false => None,
     };
     let view = match &target {
-        Some(Ok(target)) => Some(target.observe(pool).await),
+        Some(Ok(target)) => Some(observe(context, &**target, pool).await),
         Some(Err(failure)) => Some(Err(failure.clone())),
         None => None,
     };
@@ -148,7 +168,8 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let pool = Pool { burst: &burst, cluster: cluster.as_deref(), jobspec };
     match make(context, pool, target.as_deref(), &step).await? {
         Ok(()) => Ok(match step {
-            BurstStep::Scale(_) | BurstStep::DeleteObjects => AFTER_SLOW_STEP,
+            // What was created may not be shown, because others delete it again.
+            BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => AFTER_SLOW_STEP,
             _ => AFTER_STEP,
         }),
         Err(failure) => {
@@ -158,6 +179,21 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             Ok(AFTER_STEP)
         }
     }
+}
+
+/// What exists at a target, which is not asked twice in a second.
+async fn observe(
+    context: &Context,
+    target: &dyn Target,
+    pool: Pool<'_>,
+) -> Result<TargetView, TargetFailure> {
+    if let Some(view) = context.views.get(pool.burst) {
+        return Ok(view);
+    }
+    let asked = Instant::now();
+    let view = target.observe(pool).await?;
+    context.views.insert(pool.burst, asked, view.clone());
+    Ok(view)
 }
 
 /// The name of a step, for metrics and the log.
@@ -228,19 +264,15 @@ async fn make(
     let burst = pool.burst;
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
     let bursts = context.home.api::<Burst>(&namespace);
-    let at_target = match (step, target) {
-        (BurstStep::Create, Some(target)) => Some(target.create(pool).await),
-        (BurstStep::Scale(nodes), Some(target)) => Some(target.scale(pool, *nodes).await),
-        // What observe does not show, such as a Secret without a Job, is deleted too.
-        (BurstStep::DeleteObjects | BurstStep::Finish, Some(target)) => {
-            Some(target.delete(pool).await)
-        }
-        _ => None,
-    };
     if let (BurstStep::SaveOutput(pod), Some(target)) = (step, target) {
         return save_output(context, pool, target, pod).await;
     }
-    if let Some(Err(failure)) = at_target {
+    if matches!(step, BurstStep::Create | BurstStep::Scale(_))
+        || matches!(step, BurstStep::DeleteObjects | BurstStep::Finish)
+    {
+        context.views.forget(burst);
+    }
+    if let Err(failure) = make_at_target(target, pool, step).await {
         return Ok(Err(failure));
     }
     match step {
@@ -297,7 +329,7 @@ async fn save_output(
     match maps.create(&PostParams::default(), &config_map).await {
         Ok(_) => {}
         // The controller was killed before it recorded that.
-        Err(error) if is_conflict(&error) => {}
+        Err(error) if exists_already(&error) => {}
         // Such as a quota.
         Err(error) if is_refused(&error) => {
             let message = format!("the output cannot be saved here: {}", chain(&error));

@@ -29,6 +29,12 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     has_code(error, 404)
 }
 
+/// Whether an object that was to be created exists already. Conflicts have the same code: a quota that
+/// another request changes at the same time is one.
+pub(crate) fn exists_already(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
 /// Whether an object exists already, or has changed since it was read.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     has_code(error, 409)
@@ -125,6 +131,17 @@ mod tests {
             assert_eq!(failure.reason, reason, "{code} {message}");
             assert_eq!(failure.message, format!("failed to create the Job: {message}"));
         }
+    }
+
+    #[test]
+    fn a_conflict_of_a_quota_does_not_say_that_an_object_exists() {
+        for (code, reason, exists) in
+            [(409, "AlreadyExists", true), (409, "Conflict", false), (200, "AlreadyExists", false)]
+        {
+            let error = kube::Error::Api(Status::failure("", reason).with_code(code).boxed());
+            assert_eq!(exists_already(&error), exists, "{code} {reason}");
+        }
+        assert_eq!(failure(409, "Conflict", "").reason, Reason::TargetRefused);
     }
 
     /// The user chooses the server, and could have the controller read what only it can reach.

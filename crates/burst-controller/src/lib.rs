@@ -30,6 +30,7 @@ mod schedule;
 mod standalone;
 mod stores;
 mod target;
+mod views;
 
 pub use run::{BurstControllerError, Options, Token, run};
 pub use standalone::{

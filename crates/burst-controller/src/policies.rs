@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
-use crate::errors::{chain, is_conflict, is_not_found};
+use crate::errors::{chain, exists_already, is_not_found};
 use crate::policy_statuses::{PolicyStatuses, Summaries};
 use crate::stores::Found;
 
@@ -303,7 +303,7 @@ impl PoliciesOfNamespace {
     /// Creates a Burst, unless it exists: then its creation was forgotten.
     async fn create(&mut self, bursts: &Api<Burst>, burst: &Burst) -> Result<(), kube::Error> {
         match bursts.create(&PostParams::default(), burst).await {
-            Err(error) if !is_conflict(&error) => Err(error),
+            Err(error) if !exists_already(&error) => Err(error),
             _ => {
                 let written = (burst.spec.nodes, Instant::now());
                 self.unseen.insert(ObjectRef::from_obj(burst), written);

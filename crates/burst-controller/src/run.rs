@@ -157,6 +157,7 @@ fn start(client: Client, operator: Client, probes: TcpListener, options: Options
         stores: stores.clone(),
         feeds: Feeds::new(operator, changes),
         clients: Arc::new(Clients::default()),
+        views: Arc::default(),
         metrics: metrics.clone(),
         recorder,
     };

@@ -10,8 +10,8 @@ use flux_operator_burst::{
 use flux_operator_flux::{IdSet, JobId};
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, StandaloneInstance,
-    TargetFailure, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
-    ranks_to_drain, standalone_lender, used_today, with_claim, with_finished, with_ranks,
+    after_failure, burst_events, decide_burst, must_ask_target, policy_burst, ranks_to_drain,
+    standalone_lender, used_today, with_claim, with_finished, with_ranks,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use super::instance::Seen;
 use super::records::{RecordError, Records};
 use super::targets::Targets;
-use crate::target::{Pool, Target};
+use crate::target::{Pool, make_at_target};
 
 /// How many answers are logged: those of the jobs at the front of the queue.
 const MAX_LOGGED: usize = 50;
@@ -265,7 +265,7 @@ impl<T: Targets> Turns<T> {
             due = now + AFTER_STEP;
             let target = target.and_then(Result::ok);
             let pool = Pool { burst: &burst, cluster: Some(&cluster), jobspec: None };
-            if let Err(failure) = at_target(target.as_deref(), pool, &step).await {
+            if let Err(failure) = make_at_target(target.as_deref(), pool, &step).await {
                 drop(target);
                 let status = after_failure(&burst, &observed, failure);
                 log_events(&burst, &status);
@@ -327,21 +327,6 @@ impl<T: Targets> Turns<T> {
             | BurstStep::SaveOutput(_)
             | BurstStep::DeleteObjects => Ok(()),
         }
-    }
-}
-
-/// The part of a step that is made at the target.
-async fn at_target(
-    target: Option<&dyn Target>,
-    pool: Pool<'_>,
-    step: &BurstStep,
-) -> Result<(), TargetFailure> {
-    match (step, target) {
-        (BurstStep::Create, Some(target)) => target.create(pool).await,
-        (BurstStep::Scale(nodes), Some(target)) => target.scale(pool, *nodes).await,
-        // What observe does not show, such as a Secret without a Job, is deleted too.
-        (BurstStep::DeleteObjects | BurstStep::Finish, Some(target)) => target.delete(pool).await,
-        _ => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::{Pool, Target};
-use crate::errors::{chain, is_conflict, is_not_found};
+use crate::errors::{chain, exists_already, is_not_found};
 use crate::home::Home;
 
 /// The same Kubernetes cluster.
@@ -58,7 +58,7 @@ impl Target for SameCluster {
             let joiner = joiner(cluster, pool.burst);
             match self.miniclusters.create(&PostParams::default(), &joiner).await {
                 Ok(_) => Ok(()),
-                Err(error) if is_conflict(&error) => Ok(()),
+                Err(error) if exists_already(&error) => Ok(()),
                 Err(error) => Err(failure("create the joining MiniCluster", &error)),
             }
         }

@@ -16,7 +16,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::made_cluster::Maker;
-use crate::errors::{chain, is_conflict, is_forbidden, is_not_found};
+use crate::errors::{chain, exists_already, is_forbidden, is_not_found};
 use crate::home::Home;
 
 /// The key of the kubeconfig that the program writes.
@@ -85,7 +85,7 @@ impl Command {
         };
         match self.jobs(burst).create(&PostParams::default(), &job).await {
             Ok(_) => Ok(()),
-            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) if exists_already(&error) => Ok(()),
             Err(error) => Err(self.failure("create a Job", &error)),
         }
     }

@@ -11,7 +11,7 @@ mod other_cluster;
 
 use flux_operator_api::burst::TargetKind;
 use flux_operator_api::{Burst, MiniCluster, Reason};
-use flux_operator_plan::bursting::{TargetFailure, TargetView, gke_command};
+use flux_operator_plan::bursting::{BurstStep, TargetFailure, TargetView, gke_command};
 use flux_operator_wire::JobspecText;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -81,13 +81,6 @@ pub(crate) async fn target_of<'c>(
     clients: &'c Clients,
 ) -> Result<Box<dyn Target + 'c>, TargetFailure> {
     let namespace = burst.namespace().unwrap_or_default();
-    if !home.serves(&namespace) {
-        let message = format!(
-            "the burst controller does not serve namespace {namespace:?}: an administrator has to \
-             list it (flux-operator manifests --burst-namespace {namespace})"
-        );
-        return Err(TargetFailure::new(Reason::NamespaceNotListed, message));
-    }
     let made = |maker: Box<dyn Maker>| -> Box<dyn Target + 'c> {
         Box::new(MadeCluster { home: home.clone(), clients, maker })
     };
@@ -110,6 +103,21 @@ pub(crate) async fn target_of<'c>(
         }
         TargetKind::Mock(mock) => Box::new(Mock::new(mock.clone())),
     })
+}
+
+/// The part of a step that is made at a target.
+pub(crate) async fn make_at_target(
+    target: Option<&dyn Target>,
+    pool: Pool<'_>,
+    step: &BurstStep,
+) -> Result<(), TargetFailure> {
+    match (step, target) {
+        (BurstStep::Create, Some(target)) => target.create(pool).await,
+        (BurstStep::Scale(nodes), Some(target)) => target.scale(pool, *nodes).await,
+        // What observe does not show, such as a Secret without a Job, is deleted too.
+        (BurstStep::DeleteObjects | BurstStep::Finish, Some(target)) => target.delete(pool).await,
+        _ => Ok(()),
+    }
 }
 
 /// The image of the program that makes clusters of Google Kubernetes Engine.

@@ -25,7 +25,7 @@ use serde::Serialize;
 use super::bounded_api::BoundedApi;
 use super::kubeconfig::Connected;
 use super::{Pool, Target};
-use crate::errors::{chain, is_conflict, is_not_found, target_failure};
+use crate::errors::{chain, exists_already, is_not_found, target_failure};
 use crate::home::Home;
 use crate::output::{self, RunOutput};
 
@@ -104,7 +104,7 @@ impl<S: PoolSource> OtherCluster<S> {
     {
         match self.api().create(object).await {
             Ok(()) => Ok(()),
-            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) if exists_already(&error) => Ok(()),
             Err(error) => {
                 Err(target_failure(&format!("create the {} at the target", K::kind(&())), &error))
             }

@@ -16,6 +16,7 @@ mod spare_ranks;
 mod standalone;
 mod state;
 mod unreadable;
+mod unserved;
 mod usage;
 
 pub use claim::{deadline_seconds, has_claim, release};
@@ -49,4 +50,5 @@ pub use standalone::{
     ranks_to_drain, standalone_lender, standalone_pool, standalone_problem, with_claim, with_ranks,
 };
 pub use unreadable::{WhileUnreadable, while_unreadable};
+pub use unserved::unserved_status;
 pub use usage::{day, record_finished, two_decimals, used_today, with_finished};

@@ -1,7 +1,8 @@
 //! What a Burst reports when something is wrong, and that it tries again less and less often.
 
-use flux_operator_api::Reason;
 use flux_operator_api::minicluster::InvitationRefusal;
+use flux_operator_api::{BurstStatus, Reason};
+use flux_operator_plan::bursting::unserved_status;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
@@ -127,4 +128,38 @@ fn a_minicluster_that_is_not_exposed_cannot_be_joined_from_elsewhere() {
     world.settle();
     assert_eq!(world.reason("Prepared"), "False NotExposed");
     assert_eq!(world.steps, ["AddFinalizer"]);
+}
+
+#[test]
+fn a_burst_of_a_namespace_that_is_not_listed_says_so_once() {
+    for isolated in [json!({}), json!({ "isolatedJob": "f2b" })] {
+        let mut world = World::new(isolated);
+        let unserved =
+            |world: &World| unserved_status(world.burst(), world.cluster.as_ref(), world.now);
+        let status = unserved(&world).unwrap();
+        assert_eq!((status.phase.as_str(), status.failures), ("NamespaceNotListed", 0));
+        assert_eq!(status.retry_at, "", "once it is listed, the target is asked at once");
+        world.burst.as_mut().unwrap().status = Some(status);
+        assert_eq!(world.reason("CredentialsAccepted"), "False NamespaceNotListed");
+        world.pass(1000);
+        assert_eq!(unserved(&world), None);
+        world.burst.as_mut().unwrap().metadata.generation = Some(2);
+        assert_eq!(unserved(&world).unwrap().observed_generation, Some(2));
+        world.reconcile(true);
+        assert_eq!(world.reason("CredentialsAccepted"), "True CredentialsAccepted", "it is listed");
+        assert!(unserved(&world).is_some(), "it is no longer listed");
+    }
+}
+
+#[test]
+fn what_a_burst_has_stays_as_it_is_while_its_namespace_is_not_listed() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    let before = world.status();
+    world.pass(7200);
+    let status = unserved_status(world.burst(), world.cluster.as_ref(), world.now).unwrap();
+    let same = |status: &BurstStatus| {
+        (status.ranks.clone(), status.counted.clone(), status.place.clone(), status.run.clone())
+    };
+    assert_eq!(same(&status), same(&before));
 }
