@@ -4,7 +4,7 @@
 const OR_EMPTY: &str = "^$|";
 
 /// Patterns, and what they allow.
-const WORDS: [(&str, &str); 14] = [
+const WORDS: [(&str, &str); 23] = [
     (
         r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
         "lowercase letters, digits and '-', starting with a letter and not ending with '-'",
@@ -55,6 +55,33 @@ const WORDS: [(&str, &str); 14] = [
         r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?/)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         "the name of a queue, or its namespace and name as in team/queue",
     ),
+    (
+        r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        "lowercase letters, digits, '-' and '.', starting and ending with a letter or digit",
+    ),
+    (r"^[0-9]+(\.[0-9]+)?$", "an amount such as 12 or 0.35"),
+    (r"^[0-9A-Za-z.]*$", "the id of a job, such as f2bGzJKq"),
+    (
+        r"^v[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]*)?$",
+        "a version of Kubernetes such as v1.34.0",
+    ),
+    (
+        r"^[0-9]+\.[0-9]+(\.[0-9]+)?(-gke\.[0-9]+)?$",
+        "a version of Kubernetes such as 1.34 or 1.34.1-gke.100",
+    ),
+    (r"^[a-z]+(-[a-z]+)+[0-9]+-[a-z]$", "a zone such as us-central1-a"),
+    (
+        r"^[a-z][-a-z0-9]*$",
+        "a name such as c3-standard-8: lowercase letters, digits and '-', starting with a letter",
+    ),
+    (
+        r"^[a-z][-a-z0-9]*[a-z0-9]$",
+        "lowercase letters, digits and '-', starting with a letter and not ending with '-'",
+    ),
+    (
+        r"^[^@\s]+@[^@\s]+$",
+        "the address of a service account, such as nodes@my-project.iam.gserviceaccount.com",
+    ),
 ];
 
 /// What a pattern allows; the pattern itself if that is not known.
@@ -68,7 +95,7 @@ pub(super) fn in_words(pattern: &str) -> String {
 mod tests {
     use super::*;
     use crate::validate::{Schema, Validate};
-    use crate::{FluxJob, FluxSetup, MiniCluster};
+    use crate::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster};
     use serde_json::Value;
     use std::collections::BTreeSet;
 
@@ -86,7 +113,13 @@ mod tests {
     #[test]
     fn every_pattern_of_a_crd_has_words_and_all_words_are_needed() {
         let mut found = BTreeSet::new();
-        let schemas: [&Schema; 3] = [MiniCluster::schema(), FluxJob::schema(), FluxSetup::schema()];
+        let schemas: [&Schema; 5] = [
+            MiniCluster::schema(),
+            FluxJob::schema(),
+            FluxSetup::schema(),
+            BurstPolicy::schema(),
+            Burst::schema(),
+        ];
         schemas.iter().for_each(|schema| patterns(&schema.structure, &mut found));
         for pattern in &found {
             assert!(!in_words(pattern).contains('^'), "{pattern} has no words");
