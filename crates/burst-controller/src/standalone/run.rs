@@ -64,6 +64,16 @@ pub enum StandaloneRunError {
     /// A record cannot be read or written.
     #[error(transparent)]
     Records(RecordError),
+    /// A kubeconfig cannot be used.
+    #[error("the kubeconfig {name:?} cannot be used: {path:?}: {problem}")]
+    Kubeconfig {
+        /// Its name in targets.
+        name: String,
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The instance does not respond at the start.
     #[error("the Flux instance at {uri:?} does not respond")]
     Silent {
@@ -89,16 +99,17 @@ pub enum StandaloneRunError {
 /// everything back, and so does SIGHUP, which a terminal sends that is closed; a second SIGINT, or
 /// SIGTERM, stops at once, and the next call continues.
 pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, StandaloneRunError> {
-    let records = Records::open(&options.records).map_err(StandaloneRunError::Records)?;
     let StandaloneOptions { instance, flux, uri, policies, kubeconfigs, settings, .. } = options;
-    let policies = policies.into_iter().map(|policy| of_instance(policy, &instance)).collect();
+    let policies: Vec<BurstPolicy> =
+        policies.into_iter().map(|policy| of_instance(policy, &instance)).collect();
     let source = StandaloneSource {
         instance: instance.clone(),
         certificate: Arc::new(options.certificate),
         template: options.template.map(Arc::new),
         settings,
     };
-    let targets = OwnTargets::new(source, kubeconfigs);
+    let targets = OwnTargets::new(source, kubeconfigs).await?;
+    let records = Records::open(&options.records).map_err(StandaloneRunError::Records)?;
     let running = RunningInstance::new(instance.clone(), FluxCommand { flux, uri: uri.clone() });
     match running.hosts() {
         // Only an instance that was there before has exited.
@@ -113,11 +124,20 @@ pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, Stan
         // It may have exited, and what is left is to be given back.
         None => {}
     }
+    let mut signals = Signals::new();
+    tracing::info!(
+        instance = instance.name,
+        uri,
+        policies = policies.iter().map(ResourceExt::name_any).collect::<Vec<_>>().join(","),
+        targets = target_names(&policies).join(","),
+        spare_ranks = instance.spare_ranks(),
+        left = records.bursts().len(),
+        "nodes are requested for jobs of this instance"
+    );
     let turns = Turns::new(instance, policies, targets, records);
     let (closing, is_closing) = watch::channel(false);
     // Signals count at once, whatever a target or a command of Flux takes.
     let mut work = tokio::spawn(run_turns(turns, running, is_closing));
-    let mut signals = Signals::new();
     loop {
         tokio::select! {
             finished = &mut work => {
@@ -197,6 +217,17 @@ fn of_instance(mut policy: BurstPolicy, instance: &StandaloneInstance) -> BurstP
     policy.metadata.namespace = Some(instance.name.clone());
     policy.spec.isolated = Some(false);
     policy
+}
+
+/// The names of all targets, in their order.
+fn target_names(policies: &[BurstPolicy]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for target in policies.iter().flat_map(|policy| &policy.spec.targets) {
+        if !names.contains(&target.name.as_str()) {
+            names.push(&target.name);
+        }
+    }
+    names
 }
 
 /// Which signal was received.

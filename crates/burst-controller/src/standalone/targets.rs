@@ -14,10 +14,12 @@ use flux_operator_plan::kubernetes::Settings;
 use flux_operator_service::lock::lock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::config::Kubeconfig;
 
+use super::run::StandaloneRunError;
 use crate::errors::chain;
-use crate::target::{Connected, Mock, OtherCluster, Pool, PoolSource, Target, connect_with_file};
+use crate::target::{
+    Connected, Mock, OtherCluster, Pool, PoolSource, Target, check_file, connect_with_file,
+};
 
 /// What finds the target of a Burst.
 pub(super) trait Targets: Send + Sync {
@@ -45,15 +47,22 @@ struct OwnKubeconfig {
 }
 
 impl OwnTargets {
-    pub(super) fn new(
+    /// Fails if a kubeconfig cannot be used.
+    pub(super) async fn new(
         source: StandaloneSource,
-        kubeconfigs: BTreeMap<String, PathBuf>,
-    ) -> OwnTargets {
-        let kubeconfigs = kubeconfigs.into_iter().map(|(name, path)| {
-            let context = Kubeconfig::read_from(&path).ok().and_then(|it| it.current_context);
-            (name, OwnKubeconfig { path, context })
-        });
-        OwnTargets { source, kubeconfigs: kubeconfigs.collect(), clients: Mutex::default() }
+        files: BTreeMap<String, PathBuf>,
+    ) -> Result<OwnTargets, StandaloneRunError> {
+        let mut kubeconfigs = BTreeMap::new();
+        for (name, path) in files {
+            let context = match check_file(&path).await {
+                Ok(context) => context,
+                Err(problem) => {
+                    return Err(StandaloneRunError::Kubeconfig { name, path, problem });
+                }
+            };
+            kubeconfigs.insert(name, OwnKubeconfig { path, context });
+        }
+        Ok(OwnTargets { source, kubeconfigs, clients: Mutex::default() })
     }
 
     async fn connected(&self, target: &KubeconfigTarget) -> Result<Connected, TargetFailure> {

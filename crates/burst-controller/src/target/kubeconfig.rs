@@ -15,7 +15,10 @@ use flux_operator_plan::bursting::TargetFailure;
 use flux_operator_service::api_client::{RequestLimits, limited};
 use flux_operator_service::lock::lock;
 use k8s_openapi::api::core::v1::Secret;
-use kube::config::{AuthInfo, Cluster, ExecInteractiveMode, KubeConfigOptions, Kubeconfig};
+use kube::config::{
+    AuthInfo, Cluster, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError,
+    NamedContext,
+};
 use kube::{Client, Config, ResourceExt};
 use sha2::{Digest, Sha256};
 
@@ -161,9 +164,8 @@ pub(crate) async fn connect_with_file(
     path: &Path,
     context: Option<String>,
 ) -> Result<Connected, TargetFailure> {
-    // The parser's message may contain a part of the text.
     let mut kubeconfig =
-        Kubeconfig::read_from(path).map_err(|_error| refused("it is not a kubeconfig"))?;
+        Kubeconfig::read_from(path).map_err(|error| refused(&problem_of(&error)))?;
     let users = kubeconfig.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
     for exec in users.filter_map(|user| user.exec.as_mut()) {
         exec.interactive_mode = Some(ExecInteractiveMode::Never);
@@ -177,10 +179,48 @@ pub(crate) async fn connect_with_file(
     made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
+/// Checks the file of [`connect_with_file`], without running a program of it. Returns its current context, or
+/// what is wrong with it.
+pub(crate) async fn check_file(path: &Path) -> Result<Option<String>, String> {
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| problem_of(&error))?;
+    let context = kubeconfig.current_context.clone();
+    let is_current = |it: &&NamedContext| Some(&it.name) == context.as_ref();
+    let current = kubeconfig.contexts.iter().find(is_current).and_then(|it| it.context.as_ref());
+    let user = current.and_then(|it| it.user.clone()).unwrap_or_default();
+    // It would be anonymous.
+    if !user.is_empty() && !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
+        return Err(format!("users has no {user:?}, which the current context names"));
+    }
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| problem_of(&error))?;
+    (config.auth_info.exec, config.auth_info.auth_provider) = (None, None);
+    Client::try_from(config).map_err(|error| chain(&error))?;
+    Ok(context)
+}
+
+/// What is wrong with a kubeconfig, by the name of its field. The parser's message may contain a part of the
+/// text, so only the place is said.
+fn problem_of(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => {
+            let place = error.location().map(|it| format!(": see line {}", it.line()));
+            format!("it is not a kubeconfig{}", place.unwrap_or_default())
+        }
+        KubeconfigError::CurrentContextNotSet => "it has no current-context".to_owned(),
+        KubeconfigError::LoadContext(name) => {
+            format!("contexts has no {name:?}, which is the current-context")
+        }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("clusters has no {name:?}, which the current context names")
+        }
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
+        KubeconfigError::ParseClusterUrl(_) => "the server of its cluster is not a URL".to_owned(),
+        other => chain(other),
+    }
+}
+
 async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, TargetFailure> {
-    // The parser's message may contain a part of the text.
-    let kubeconfig =
-        Kubeconfig::from_yaml(text).map_err(|_error| refused("it is not a kubeconfig"))?;
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| refused(&problem_of(&error)))?;
     check(&kubeconfig)?;
     connected(config_of(kubeconfig, &KubeConfigOptions::default()).await?, limits)
 }
@@ -190,7 +230,7 @@ async fn config_of(
     options: &KubeConfigOptions,
 ) -> Result<Config, TargetFailure> {
     let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    let mut config = config.map_err(|error| refused(&chain(&error)))?;
+    let mut config = config.map_err(|error| refused(&problem_of(&error)))?;
     // A small answer could become a large one.
     config.disable_compression = true;
     Ok(config)
@@ -306,5 +346,36 @@ mod tests {
         }
         let failure = connect("token: very-secret").await.err().unwrap();
         assert!(!failure.message.contains("very-secret"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_used_says_why_by_its_field() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let check = async |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            check_file(&path).await
+        };
+        let good = kubeconfig("token: t", "");
+        assert_eq!(check(&good).await.unwrap().as_deref(), Some("c"));
+        // It is not run yet.
+        let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /no/such}";
+        check(&kubeconfig(exec, "")).await.unwrap();
+        let secret = "users: [{name: {token: very-secret}}]\n";
+        for (text, problem) in [
+            ("", "it has no current-context"),
+            (secret, "it is not a kubeconfig: see line 1"),
+            (&good.replace("current-context: c\n", ""), "it has no current-context"),
+            (&good.replace("current-context: c", "current-context: d"), "contexts has no \"d\""),
+            (&good.replace("cluster: k,", "cluster: other,"), "clusters has no \"other\""),
+            (&good.replace("user: u,", "user: other,"), "users has no \"other\""),
+            (&good.replace("server:", "address:"), "its cluster has no server"),
+            (&good.replace("https://127.0.0.1:1", "a b"), "is not a URL"),
+            (&kubeconfig("token: t", ", certificate-authority: no-such-file"), "no-such-file"),
+            (&kubeconfig("client-certificate-data: '*', client-key-data: '*'", ""), "certificate"),
+        ] {
+            let found = check(text).await.unwrap_err();
+            assert!(found.contains(problem) && !found.contains("very-secret"), "{found}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use cluster::SameCluster;
 use cluster_api::ClusterApi;
 use command::{Command, ProgramKind};
 pub use kubeconfig::connect;
-pub(crate) use kubeconfig::{Clients, Connected, connect_with_file};
+pub(crate) use kubeconfig::{Clients, Connected, check_file, connect_with_file};
 use made_cluster::{MadeCluster, Maker};
 pub(crate) use mock::Mock;
 pub(crate) use other_cluster::{OtherCluster, PoolSource};

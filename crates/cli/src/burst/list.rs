@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use flux_operator_burst_controller::bursts_in;
 
 use super::ConfigArguments;
@@ -18,12 +18,16 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let bursts = bursts_in(&arguments.config.records()).context("failed to list Bursts")?;
+    let (records, file) = (arguments.config.records(), arguments.config.file());
+    if !records.is_dir() && !file.is_file() {
+        bail!(
+            "there is neither {records:?}, which has the records of Bursts, nor {file:?}\n\
+             hint: give --config-path DIRECTORY, the folder that `flux start` and `flux-operator burst` got"
+        );
+    }
+    let bursts = bursts_in(&records).context("failed to list Bursts")?;
     if bursts.is_empty() {
-        print::message(format_args!(
-            "There are no Bursts in {}.",
-            arguments.config.records().display()
-        ));
+        print::message(format_args!("There are no Bursts in {}.", records.display()));
         return Ok(ExitCode::SUCCESS);
     }
     print::output(burst_table(&bursts))?;

@@ -1,6 +1,6 @@
 //! `flux-operator burst --policy FILE`: get nodes for jobs of the instance of this machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,6 +17,7 @@ use flux_operator_local::FluxProgram;
 use flux_operator_plan::bursting::{StandaloneInstance, standalone_problem};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_wire::BrokerFacts;
+use kube::ResourceExt;
 
 use super::ConfigArguments;
 use crate::service::{run_to_end, start_user_log};
@@ -82,6 +83,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode> {
                 error,
                 &format!("`FLUX_URI={uri} flux uptime` shows whether it runs"),
             )),
+            Err(error @ StandaloneRunError::Kubeconfig { .. }) => {
+                Err(with_hint(error, "`kubectl --kubeconfig FILE get pods` tries a kubeconfig"))
+            }
             Err(error @ StandaloneRunError::OtherInstance { .. }) => {
                 Err(with_hint(error, "--config-path is the folder that its `flux start` got"))
             }
@@ -94,7 +98,15 @@ fn options(arguments: &RunArguments) -> Result<StandaloneOptions> {
     let file = arguments.policy.as_deref().context("--policy is required")?;
     let documents = input::parse_checked(file, &input::read_bytes(file)?)?;
     let (policies, template) = policies(file, documents)?;
-    let kubeconfigs: BTreeMap<String, PathBuf> = arguments.kubeconfig.iter().cloned().collect();
+    let mut kubeconfigs = BTreeMap::new();
+    for (name, path) in &arguments.kubeconfig {
+        if kubeconfigs.insert(name.clone(), path.clone()).is_some() {
+            bail!(
+                "--kubeconfig {name} is given twice\nhint: give each name once; another target needs another \
+                 kubeconfig.secret"
+            );
+        }
+    }
     check_targets(&policies, template.is_some(), &kubeconfigs)?;
     let config = broker_config(&arguments.config.file())?;
     let certificate = certificate(&config)?;
@@ -144,8 +156,8 @@ fn policies(
     file: &Path,
     documents: Vec<Document>,
 ) -> Result<(Vec<BurstPolicy>, Option<MiniCluster>)> {
-    let name = file.display();
-    let (mut policies, mut template) = (Vec::new(), None);
+    let name = input::display_name(file);
+    let (mut policies, mut template) = (Vec::<BurstPolicy>::new(), None);
     for document in documents {
         match document.kind() {
             Some(BurstPolicy::KIND) => policies.push(serde_json::from_value(document.value)?),
@@ -153,7 +165,9 @@ fn policies(
                 template = Some(serde_json::from_value(document.value)?);
             }
             Some(MiniCluster::KIND) => {
-                bail!("{name} has two MiniClusters: the brokers are like one")
+                bail!(
+                    "{name} has two MiniClusters\nhint: leave that which the brokers should be like"
+                )
             }
             kind => bail!(
                 "{name} has a {}\nhint: it must have BurstPolicies, and may have one MiniCluster",
@@ -162,7 +176,13 @@ fn policies(
         }
     }
     if policies.is_empty() {
-        bail!("{name} has no BurstPolicy\nhint: docs/guide/burst.md has one");
+        bail!("{name} has no BurstPolicy\nhint: examples/burst/laptop.yaml has one");
+    }
+    let mut names = HashSet::new();
+    if let Some(twice) =
+        policies.iter().map(ResourceExt::name_any).find(|it| !names.insert(it.clone()))
+    {
+        bail!("{name} has two BurstPolicies named {twice:?}\nhint: rename one of them");
     }
     Ok((policies, template))
 }
@@ -186,7 +206,9 @@ fn check_targets(
             None => bail!(
                 "a target needs the kubeconfig {secret:?}\nhint: give --kubeconfig {secret}=FILE"
             ),
-            Some(path) if !path.is_file() => bail!("there is no kubeconfig {path:?}"),
+            Some(path) if !path.is_file() => bail!(
+                "there is no kubeconfig {path:?}\nhint: give --kubeconfig {secret}=FILE with a file that exists"
+            ),
             Some(_) => {}
         }
     }

@@ -118,6 +118,11 @@ impl StandaloneInstance {
         self.table.max_size()
     }
 
+    /// How many nodes can join.
+    pub fn spare_ranks(&self) -> u64 {
+        self.ranks_of(SPARE).len()
+    }
+
     /// Its ranks, with those whose brokers are online.
     pub fn slots(&self, online: &IdSet) -> Vec<view::SlotRange> {
         crate::view::slots(&self.table, Some(online))
