@@ -12,7 +12,7 @@ use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::bursting::NewInstance;
 
 use super::{BROKER_TOML, absolute};
-use crate::print;
+use crate::{image, print};
 
 /// Write the configuration of a Flux instance with spare ranks, for brokers that join later.
 ///
@@ -84,29 +84,62 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let secret = Certificate::new(key, metadata).to_secret_text();
     write(&certificate, secret.as_bytes(), 0o600)?;
     write(&config, text.as_bytes(), 0o644)?;
-    let folder = directory.display();
+    let folder = shell_word(&directory);
+    let image = match image::BUILT_IN {
+        Some(_) => "",
+        None => " --agent-image IMAGE",
+    };
     print::output(format!(
-        "{folder}: brokers elsewhere reach this machine at {}, port {}\n\
+        "{}: brokers elsewhere reach this machine at {}, port {}\n\
          start the instance:  flux start --config-path={folder} -Sbroker.quorum=1\n\
-         then, inside it:     flux-operator burst --config-path {folder} --policy FILE\n",
-        instance.address, instance.port
+         then, inside it:     flux-operator burst --config-path {folder} --policy FILE \
+         --kubeconfig NAME=FILE{image}\n",
+        directory.display(),
+        instance.address,
+        instance.port
     ))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses an address at which no other machine reaches this one.
+/// Refuses what is not an address, and one at which no other machine reaches this one.
 fn check_address(address: &str) -> Result<()> {
+    let what_it_is = "hint: give --address the host name or the IP address at which pods elsewhere reach this \
+                      machine, such as laptop.example.org, 192.0.2.7 or 2001:db8::7, without a port (--port)";
     let is_local = match address.parse::<IpAddr>() {
         Ok(address) => address.is_loopback() || address.is_unspecified(),
-        Err(_) => address == "localhost" || address.is_empty() || address.contains([':', '/', '[']),
+        Err(_) if is_host_name(address) => address == "localhost",
+        Err(_) => bail!("{address:?} is neither a host name nor an IP address\n{what_it_is}"),
     };
     if is_local {
-        bail!(
-            "pods elsewhere cannot reach this machine at {address:?}\n\
-             hint: give --address a host name or an address of this machine, without a port"
-        );
+        bail!("{address:?} is this machine itself for every pod\n{what_it_is}");
     }
     Ok(())
+}
+
+/// Whether this is a host name (RFC 1123); with underscores, which some networks have. The last label of one
+/// is not a number: that would be a wrong IPv4 address.
+fn is_host_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        (1..=63).contains(&label.len())
+            && label.chars().all(is_allowed)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let is_number = |label: &str| label.chars().all(|letter| letter.is_ascii_digit());
+    name.len() <= 253
+        && name.split('.').all(is_label)
+        && !name.rsplit('.').next().is_some_and(is_number)
+}
+
+/// A path as one word of a shell.
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+@%:,".contains(letter);
+    match path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
 }
 
 /// The address of the route to the internet. Nothing is sent: connecting only chooses a route.
@@ -139,4 +172,50 @@ fn write(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     written
         .and_then(|mut file| file.write_all(content))
         .with_context(|| format!("failed to write {path:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_name_or_an_ip_address_of_this_machine() {
+        for good in ["laptop", "laptop.example.org", "my_laptop", "192.0.2.7", "2001:db8::7", "7up"]
+        {
+            check_address(good).unwrap();
+        }
+        let no_address = [
+            "",
+            "a b",
+            "192.0.2.7:8050",
+            "300.1.1.1",
+            "https://x",
+            "a\"b",
+            "x.",
+            "[::1]",
+            "fe80::1%eth0",
+        ];
+        for bad in no_address {
+            let error = check_address(bad).unwrap_err().to_string();
+            assert!(error.contains("neither a host name nor an IP address\nhint: "), "{error}");
+        }
+        for own in ["localhost", "127.0.0.1", "::1", "0.0.0.0"] {
+            let error = check_address(own).unwrap_err().to_string();
+            assert!(
+                error.contains("this machine itself") && error.contains("192.0.2.7"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_folder_is_one_word_of_a_shell() {
+        for (path, word) in [
+            ("/home/me/laptop-1", "/home/me/laptop-1"),
+            ("/home/me/my laptop", "'/home/me/my laptop'"),
+            ("/home/me/it's", r"'/home/me/it'\''s'"),
+        ] {
+            assert_eq!(shell_word(Path::new(path)), word);
+        }
+    }
 }
