@@ -18,6 +18,10 @@ const KEPT: Duration = Duration::from_secs(60);
 /// How long a lead may take to answer. Then its agent does not know such orders.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long an answer waits for its client, which asks every 5 seconds for as long as it needs one. The
+/// job may have become something else since.
+const FRESH: Duration = Duration::from_secs(6);
+
 /// How many jobs of one instance, and of all of a namespace, are handed over at the same time: one
 /// user does not keep all others from it.
 const MAX_OF_CLUSTER: usize = 16;
@@ -52,8 +56,8 @@ struct HandOver {
     until: Instant,
     /// The parts of the answer that have arrived, as one.
     incoming: Option<JobAnswer>,
-    /// The whole answer.
-    answer: Option<JobAnswer>,
+    /// The whole answer, and when it was complete.
+    answer: Option<(JobAnswer, Instant)>,
 }
 
 impl HandOvers {
@@ -80,12 +84,12 @@ impl HandOvers {
         entry.until = now + KEPT;
     }
 
-    /// The whole answer to an order, which is forgotten with it.
+    /// The whole answer to an order, which is forgotten with it. An old one is only forgotten.
     fn take(&mut self, order: &JobOrder) -> Option<JobAnswer> {
         let entry = self.jobs.get_mut(&order.job).filter(|it| it.goal == order.goal)?;
-        let answer = entry.answer.take()?;
+        let (answer, since) = entry.answer.take()?;
         self.jobs.remove(&order.job);
-        Some(answer)
+        (since.elapsed() < FRESH).then_some(answer)
     }
 
     /// Adds a part of an answer. Returns whether the answer is complete.
@@ -110,7 +114,7 @@ impl HandOvers {
             return false;
         }
         match is_last {
-            true => entry.answer = Some(whole),
+            true => entry.answer = Some((whole, Instant::now())),
             false => entry.incoming = Some(whole),
         }
         is_last
@@ -128,7 +132,10 @@ impl HandOvers {
 
     /// The size of the answers, whole or not, in bytes.
     fn bytes(&self) -> usize {
-        let answers = self.jobs.values().flat_map(|it| [&it.incoming, &it.answer]);
+        let answers = self
+            .jobs
+            .values()
+            .flat_map(|it| [it.incoming.as_ref(), it.answer.as_ref().map(|(answer, _)| answer)]);
         answers.flatten().map(|answer| answer.part.len()).sum()
     }
 
@@ -303,6 +310,23 @@ mod tests {
         let answer = answer.unwrap().unwrap();
         assert_eq!((answer.state, answer.part), (HomeJobState::Held, jobspec));
         assert_eq!(orders(&reports), []);
+    }
+
+    /// The job may have been released and started since.
+    #[tokio::test(start_paused = true)]
+    async fn an_old_answer_is_asked_for_again() {
+        let reports = reports();
+        let ask = async || reports.hand_over("ns", "uid", &order(7), SHORT).await;
+        let held = JobAnswer::new(order(7), HomeJobState::Held);
+        assert_eq!(ask().await, Ok(None));
+        reports.store_answer("uid", held.clone());
+        assert_eq!(orders(&reports), [], "it is answered");
+        tokio::time::advance(FRESH).await;
+        assert_eq!(ask().await, Ok(None));
+        assert_eq!(orders(&reports), [order(7)]);
+        reports.store_answer("uid", held.clone());
+        tokio::time::advance(FRESH - Duration::from_millis(1)).await;
+        assert_eq!(ask().await, Ok(Some(held)));
     }
 
     #[tokio::test(start_paused = true)]
