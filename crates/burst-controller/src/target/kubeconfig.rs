@@ -43,16 +43,47 @@ const USER_LIMITS: RequestLimits =
 /// How long a program of a user's own kubeconfig may take.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest number of clients that are kept.
+/// The largest number of clients that are kept, of one namespace and in total.
+const MAX_CLIENTS_OF_NAMESPACE: usize = 64;
 const MAX_CLIENTS: usize = 256;
 
 /// Clients by the content of their kubeconfig, so that a connection is used more than once.
 #[derive(Default)]
 pub(crate) struct Clients {
-    by_content: Mutex<HashMap<[u8; 32], Connected>>,
+    by_content: Mutex<ByNamespace<[u8; 32]>>,
     /// What each Secret contained last. With that a Burst is given back if the Secret is deleted first,
     /// as with its whole namespace.
-    last: Mutex<HashMap<(String, KubeconfigTarget), Connected>>,
+    last: Mutex<ByNamespace<KubeconfigTarget>>,
+}
+
+/// Clients of each namespace. Those of one are not forgotten for many of another.
+struct ByNamespace<K>(HashMap<String, HashMap<K, Connected>>);
+
+impl<K> Default for ByNamespace<K> {
+    fn default() -> Self {
+        ByNamespace(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> ByNamespace<K> {
+    fn get(&self, namespace: &str, key: &K) -> Option<Connected> {
+        self.0.get(namespace)?.get(key).cloned()
+    }
+
+    /// Keeps a client. They are few; if there are too many, those of the namespace that has most are
+    /// made again.
+    fn insert(&mut self, namespace: &str, key: K, connected: &Connected) {
+        let own = self.0.entry(namespace.to_owned()).or_default();
+        if own.len() >= MAX_CLIENTS_OF_NAMESPACE {
+            own.clear();
+        }
+        own.insert(key, connected.clone());
+        if self.0.values().map(HashMap::len).sum::<usize>() > MAX_CLIENTS {
+            let most = self.0.iter().max_by_key(|(_, clients)| clients.len());
+            let most = most.map(|(namespace, _)| namespace.clone());
+            most.and_then(|namespace| self.0.remove(&namespace));
+        }
+    }
 }
 
 /// A client for another Kubernetes cluster.
@@ -84,44 +115,34 @@ impl Clients {
         target: &KubeconfigTarget,
     ) -> Result<Connected, TargetFailure> {
         let namespace = burst.namespace().unwrap_or_default();
-        let key = (namespace.clone(), target.clone());
         let text = match read(home, &namespace, target).await {
             Ok(text) => text,
             Err(failure) => {
                 let is_deleting = burst.metadata.deletion_timestamp.is_some();
-                let last = lock(&self.last).get(&key).cloned().filter(|_| is_deleting);
+                let last = lock(&self.last).get(&namespace, target).filter(|_| is_deleting);
                 return last.ok_or(failure);
             }
         };
-        let mut connected = self.connected(&text).await?;
+        let mut connected = self.connected(&namespace, &text).await?;
         if !target.namespace.is_empty() {
             connected.namespace.clone_from(&target.namespace);
         }
-        insert(&self.last, key, &connected);
+        lock(&self.last).insert(&namespace, target.clone(), &connected);
         Ok(connected)
     }
 
-    async fn connected(&self, text: &str) -> Result<Connected, TargetFailure> {
+    async fn connected(&self, namespace: &str, text: &str) -> Result<Connected, TargetFailure> {
         let hash: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        let known = lock(&self.by_content).get(&hash).cloned();
+        let known = lock(&self.by_content).get(namespace, &hash);
         match known {
             Some(known) => Ok(known),
             None => {
                 let made = connect_within(text, TARGET_LIMITS).await?;
-                insert(&self.by_content, hash, &made);
+                lock(&self.by_content).insert(namespace, hash, &made);
                 Ok(made)
             }
         }
     }
-}
-
-/// Keeps a client. They are few; if there are too many, all are made again.
-fn insert<K: Eq + Hash>(clients: &Mutex<HashMap<K, Connected>>, key: K, connected: &Connected) {
-    let mut clients = lock(clients);
-    if clients.len() >= MAX_CLIENTS {
-        clients.clear();
-    }
-    clients.insert(key, connected.clone());
 }
 
 /// Reads a kubeconfig from its Secret.
@@ -320,6 +341,21 @@ mod tests {
         let other = connect(&kubeconfig_for("https://127.0.0.1:2", "token: t", "")).await.unwrap();
         assert_ne!(connected.place(), other.place());
         connect(&kubeconfig_for("http://127.0.0.1:1", "token: t", "")).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn clients_of_a_namespace_are_kept_whatever_others_have() {
+        let connected = connect(&kubeconfig("token: t", "")).await.unwrap();
+        let mut clients = ByNamespace::default();
+        clients.insert("one", 0, &connected);
+        let total = |clients: &ByNamespace<_>| clients.0.values().map(HashMap::len).sum::<usize>();
+        for namespace in ["a", "b", "c", "d", "e"] {
+            for key in 0..MAX_CLIENTS {
+                clients.insert(namespace, key, &connected);
+                assert!(total(&clients) <= MAX_CLIENTS);
+            }
+        }
+        assert!(clients.get("one", &0).is_some());
     }
 
     #[tokio::test]
