@@ -105,7 +105,10 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         Found::Unreadable => (None, true),
         Found::Missing => (None, false),
     };
-    if is_unreadable {
+    // A Burst that cannot be read may run the same job.
+    let may_have_rival =
+        burst.is_isolated() && context.stores.unreadable.has_any::<Burst>(&namespace);
+    if is_unreadable || may_have_rival {
         // It exists, and may have jobs on the nodes: it is not taken for deleted.
         match while_unreadable(burst, now) {
             WhileUnreadable::Wait => return Ok(AFTER_ERROR),
