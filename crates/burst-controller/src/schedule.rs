@@ -15,6 +15,9 @@ use tokio::time::Instant;
 /// How soon what has panicked is reconciled again.
 const AFTER_PANIC: Duration = Duration::from_secs(10);
 
+/// How many changes are received at once.
+const MAX_RECEIVED: usize = 10_000;
+
 /// How much is reconciled at the same time, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -62,6 +65,7 @@ pub(crate) async fn reconcile_all<K, F>(
     // In tasks of their own: what takes long, or panics, does not stop the others.
     let mut running = JoinSet::new();
     let mut names = HashMap::new();
+    let mut received = Vec::new();
     loop {
         for name in schedule.start(Instant::now()) {
             let id = running.spawn(reconcile(name.clone())).id();
@@ -86,10 +90,13 @@ pub(crate) async fn reconcile_all<K, F>(
                     schedule.end(name, again, Instant::now());
                 }
             }
-            name = changed.recv() => match name {
-                Some(name) => schedule.change(name, Instant::now()),
-                None => return,
-            },
+            // All at once: there may be as many as there are objects.
+            count = changed.recv_many(&mut received, MAX_RECEIVED) => {
+                if count == 0 {
+                    return;
+                }
+                received.drain(..).for_each(|name| schedule.change(name, Instant::now()));
+            }
             () = pause => {}
         }
     }
@@ -100,14 +107,21 @@ struct Schedule<K> {
     limits: Limits,
     due: HashMap<K, Instant>,
     busy: HashSet<K>,
+    /// How many of these are of each namespace.
+    busy_of: HashMap<String, usize>,
     /// When each was reconciled last.
     ended: HashMap<K, Instant>,
 }
 
 impl<K: Scheduled> Schedule<K> {
     fn new(limits: Limits) -> Schedule<K> {
-        let (due, busy, ended) = (HashMap::new(), HashSet::new(), HashMap::new());
-        Schedule { limits, due, busy, ended }
+        Schedule {
+            limits,
+            due: HashMap::new(),
+            busy: HashSet::new(),
+            busy_of: HashMap::new(),
+            ended: HashMap::new(),
+        }
     }
 
     /// One, or what it depends on, has changed.
@@ -121,6 +135,10 @@ impl<K: Scheduled> Schedule<K> {
     /// One was reconciled, and is due again after a time, unless there is nothing left.
     fn end(&mut self, name: K, again: Option<Duration>, now: Instant) {
         self.busy.remove(&name);
+        if let Some(count) = self.busy_of.get_mut(name.namespace()) {
+            *count = count.saturating_sub(1);
+        }
+        self.busy_of.retain(|_, count| *count > 0);
         match again {
             Some(again) => {
                 self.ended.insert(name.clone(), now);
@@ -149,6 +167,8 @@ impl<K: Scheduled> Schedule<K> {
             if self.has_capacity(&name) {
                 self.due.remove(&name);
                 self.busy.insert(name.clone());
+                let count = self.busy_of.entry(name.namespace().to_owned()).or_default();
+                *count = count.saturating_add(1);
                 started.push(name);
             }
         }
@@ -166,7 +186,7 @@ impl<K: Scheduled> Schedule<K> {
         let most = if busy < in_total / 2 { of_namespace } else { 1 };
         busy < in_total
             && !self.busy.contains(name)
-            && self.busy.iter().filter(|it| it.namespace() == name.namespace()).count() < most
+            && self.busy_of.get(name.namespace()).is_none_or(|count| *count < most)
     }
 }
 

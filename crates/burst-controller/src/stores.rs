@@ -141,8 +141,8 @@ fn events<K>(
     unreadable: &Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K>
 where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    K: Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+    K: Kept + Resource<Scope = kube::core::NamespaceResourceScope>,
+    K: std::fmt::Debug + DeserializeOwned + Send + Sync,
 {
     // An object that cannot be read must not keep the others from being seen.
     let api: Api<DeserializeGuard<K>> = match namespace {
@@ -160,7 +160,7 @@ fn only_readable<K>(
     unreadable: Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
 where
-    K: Resource<DynamicType = ()> + Clone + 'static,
+    K: Kept,
 {
     events.filter_map(move |event| {
         let event = match event {
@@ -171,6 +171,29 @@ where
     })
 }
 
+/// An object of a store. Users of one namespace must not fill the memory of all with what is not needed.
+pub(crate) trait Kept: Resource<DynamicType = ()> + Clone + 'static {
+    /// Removes what is not needed.
+    fn shrink(&mut self) {
+        self.meta_mut().annotations = None;
+        // The API server keeps those of an object whose status is written without them.
+        self.meta_mut().managed_fields = None;
+    }
+}
+
+impl Kept for BurstPolicy {}
+
+impl Kept for Burst {}
+
+impl Kept for MiniCluster {
+    /// Its claims are among the managers of its fields.
+    fn shrink(&mut self) {
+        for manager in self.meta_mut().managed_fields.iter_mut().flatten() {
+            manager.fields_v1 = None;
+        }
+    }
+}
+
 /// An event about an object that can be read. One that cannot any more is as if it was deleted.
 fn readable<K>(
     event: watcher::Event<DeserializeGuard<K>>,
@@ -178,13 +201,15 @@ fn readable<K>(
     unreadable: &Unreadable,
 ) -> Option<watcher::Event<K>>
 where
-    K: Resource<DynamicType = ()> + Clone + 'static,
+    K: Kept,
 {
     // The object, or the one that is stored instead of one that cannot be read.
     let read = |object: DeserializeGuard<K>| {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let reference = ObjectRef::<K>::new(&name).within(&namespace);
-        object.0.map_err(|error| {
+        let mut object = object.0;
+        object.iter_mut().for_each(K::shrink);
+        object.map_err(|error| {
             let kind = K::kind(&());
             tracing::warn!(%kind, object = %reference, error = error.error, "an object cannot be read");
             reference
@@ -202,7 +227,10 @@ where
             }
         },
         watcher::Event::Delete(object) => match read(object) {
-            Ok(object) => Some(watcher::Event::Delete(object)),
+            Ok(object) => {
+                unreadable.remove(&ObjectRef::from_obj(&object));
+                Some(watcher::Event::Delete(object))
+            }
             Err(reference) => {
                 unreadable.remove(&reference);
                 gone(&reference)
@@ -410,6 +438,33 @@ mod tests {
         assert_eq!(watched.after(Apply(good())), STORED);
         assert_eq!(watched.after(Apply(bad())), UNREADABLE);
         assert_eq!(watched.after(Delete(bad())), NEITHER);
+    }
+
+    #[test]
+    fn what_is_not_needed_of_an_object_is_not_kept() {
+        let managed = json!([{ "manager": "flux-operator-b", "fieldsV1": { "f:spec": {} } }]);
+        let annotated = |kind: &str| {
+            json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": kind,
+                "metadata": { "name": "b", "namespace": "ns", "labels": { "team": "a" },
+                    "annotations": { "large": "a".repeat(1000) }, "managedFields": managed } })
+        };
+        let mut burst = annotated("Burst");
+        burst["spec"] = json!({ "cluster": "fs", "nodes": 1,
+            "target": { "name": "t", "maxNodes": 4, "mock": {} } });
+        let mut watched = Watched::new();
+        watched.after(watcher::Event::Init);
+        watched.after(watcher::Event::InitDone);
+        watched.after(watcher::Event::Apply(serde_json::from_value(burst).unwrap()));
+        let kept = watched.store.get(&Watched::name("b")).unwrap();
+        assert_eq!(kept.labels().len(), 1);
+        assert!(kept.annotations().is_empty() && kept.metadata.managed_fields.is_none());
+        let mut cluster = annotated("MiniCluster");
+        cluster["spec"] = json!({ "size": 1, "containers": [{ "image": "i" }] });
+        let mut cluster: MiniCluster = serde_json::from_value(cluster).unwrap();
+        cluster.shrink();
+        let managers = cluster.metadata.managed_fields.unwrap();
+        assert_eq!(managers[0].manager.as_deref(), Some("flux-operator-b"));
+        assert_eq!(managers[0].fields_v1, None);
     }
 
     #[test]

@@ -22,6 +22,10 @@ use crate::home::Home;
 /// The key of the kubeconfig that the program writes.
 const SECRET_KEY: &str = "kubeconfig";
 
+/// How many Jobs of a Burst are read: one for each size that its cluster has had, and one that deletes
+/// it. Users may create any number with these labels.
+const MAX_JOBS: u32 = 200;
+
 /// Whose program it is.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum ProgramKind {
@@ -72,7 +76,8 @@ impl Command {
 
     async fn existing(&self, burst: &Burst) -> Result<CommandJobs, TargetFailure> {
         let name = object_name(burst);
-        let of_burst = ListParams::default().labels(&format!("{BURST_LABEL}={name}"));
+        let of_burst =
+            ListParams::default().labels(&format!("{BURST_LABEL}={name}")).limit(MAX_JOBS);
         let jobs = self.jobs(burst).list(&of_burst).await;
         let jobs = jobs.map_err(|error| self.failure("list Jobs", &error))?;
         Ok(CommandJobs::of(burst, jobs.items))
