@@ -16,8 +16,9 @@ pub use resource_request::ResourceRequest;
 pub use run::{JobRun, TaskCount};
 pub use section::JobRunError;
 
-/// Attributes that only matter when the job runs, and may be large.
-const OMITTED_ATTRIBUTES: [&str; 3] = ["environment", "shell", "cwd"];
+/// Attributes that only matter when the job runs, and may be large: the script of `flux batch` is among
+/// the files.
+const OMITTED_ATTRIBUTES: [&str; 4] = ["environment", "shell", "cwd", "files"];
 
 /// What a job requests, as far as `flux job list` does not print it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,6 +102,12 @@ mod tests {
         let jobspec = Jobspec::parse(text).unwrap();
         let attributes = [("burstable".to_owned(), 1.into()), ("duration".to_owned(), 0.into())];
         assert_eq!(jobspec, Jobspec { gpus: 0, attributes: attributes.into() });
+        // As `flux batch` submits its script.
+        let batch = text.replace(
+            "\"burstable\"",
+            "\"files\": {\"script\": {\"data\": \"hostname\"}}, \"burstable\"",
+        );
+        assert_eq!(Jobspec::parse(&batch).unwrap(), jobspec);
         assert_eq!(Jobspec::parse("{}").unwrap(), Jobspec::default());
         for other in ["7", r#"{"attributes": 7, "resources": "x"}"#] {
             assert_eq!(Jobspec::parse(other).unwrap(), Jobspec::default());
