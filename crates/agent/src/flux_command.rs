@@ -28,11 +28,15 @@ pub enum CommandError {
     NoExit,
     /// It failed; the beginning of what it printed on its standard error.
     Failed(String),
+    /// Its output is longer than what is read.
+    TooLong,
 }
 
 /// What a command that exited in time has printed.
 struct Printed {
     output: String,
+    /// Otherwise the rest was cut off, and the command was usually killed by that.
+    is_whole: bool,
     errors: String,
     success: bool,
 }
@@ -47,15 +51,19 @@ pub struct FluxCommand {
 }
 
 impl FluxCommand {
-    /// The output of `flux WORDS`, if it succeeds in time.
+    /// The output of `flux WORDS`, or its beginning if it is too long, if it succeeds in time.
     pub fn query(&self, words: &[&str]) -> Option<String> {
         command_output(&mut self.command(words))
     }
 
-    /// The output of `flux WORDS`, if it succeeds in time, otherwise why there is none.
+    /// The whole output of `flux WORDS`, if it succeeds in time, otherwise why there is none.
     pub fn try_query(&self, words: &[&str]) -> Result<String, CommandError> {
         let printed = run(&mut self.command(words)).ok_or(CommandError::NoExit)?;
-        if printed.success { Ok(printed.output) } else { Err(CommandError::Failed(printed.errors)) }
+        match printed {
+            Printed { is_whole: false, .. } => Err(CommandError::TooLong),
+            Printed { success: false, errors, .. } => Err(CommandError::Failed(errors)),
+            Printed { output, .. } => Ok(output),
+        }
     }
 
     /// The output of `flux WORDS`, if it exits in time; if it fails, what it has printed before.
@@ -75,10 +83,10 @@ impl FluxCommand {
     }
 }
 
-/// The output of a command, if it succeeds in time.
+/// The output of a command, or its beginning if it is too long, if it succeeds in time.
 pub fn command_output(command: &mut Command) -> Option<String> {
-    let Printed { output, success, .. } = run(command)?;
-    success.then_some(output)
+    let Printed { output, is_whole, success, .. } = run(command)?;
+    (success || !is_whole).then_some(output)
 }
 
 /// Runs a command; `None` if it does not exit in time.
@@ -86,26 +94,46 @@ fn run(command: &mut Command) -> Option<Printed> {
     let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().ok()?;
     let deadline = Instant::now() + TIMEOUT;
-    let output = read(child.stdout.take()?, MAX_BYTES);
-    let errors = read(child.stderr.take()?, MAX_ERROR_BYTES);
+    let output = read(child.stdout.take()?, MAX_BYTES, AfterLimit::Close);
+    let errors = read(child.stderr.take()?, MAX_ERROR_BYTES, AfterLimit::Discard);
     // It is closed just before it exits.
     let output = output.recv_timeout(TIMEOUT).ok().flatten();
     let success = wait_for_exit(&mut child, deadline)?;
     let time = deadline.saturating_duration_since(Instant::now());
     let errors = if success { None } else { errors.recv_timeout(time).ok().flatten() };
-    Some(Printed { output: output?, errors: errors.unwrap_or_default(), success })
+    let (output, is_whole) = output?;
+    Some(Printed { output, is_whole, errors: errors.unwrap_or_default().0, success })
 }
 
-/// Reads the beginning of what a child prints, and discards the rest: a closed pipe would kill it.
-fn read(mut from: impl Read + Send + 'static, limit: u64) -> Receiver<Option<String>> {
+/// What happens with what a child prints beyond a limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterLimit {
+    /// The pipe is closed, which usually kills the child.
+    Close,
+    /// It is read all the same.
+    Discard,
+}
+
+/// Reads the beginning of what a child prints, and whether that is all.
+fn read(
+    mut from: impl Read + Send + 'static,
+    limit: u64,
+    after: AfterLimit,
+) -> Receiver<Option<(String, bool)>> {
     let (sender, text) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = from.by_ref().take(limit).read_to_end(&mut bytes);
+        let read = from.by_ref().take(limit).read_to_end(&mut bytes).ok();
+        let text = read.map(|read| {
+            let is_whole = u64::try_from(read).is_ok_and(|read| read < limit);
+            (String::from_utf8_lossy(&bytes).into_owned(), is_whole)
+        });
         // There is no receiver any more if it took too long.
-        let _ = sender.send(read.ok().map(|_| String::from_utf8_lossy(&bytes).into_owned()));
-        // It may be killed meanwhile.
-        let _ = io::copy(&mut from, &mut io::sink());
+        let _ = sender.send(text);
+        if after == AfterLimit::Discard {
+            // It fails if the child is killed meanwhile, which is fine.
+            let _ = io::copy(&mut from, &mut io::sink());
+        }
     });
     text
 }
@@ -151,8 +179,10 @@ mod tests {
 
     #[test]
     fn long_output_is_truncated() {
-        let long = shell().query(&["-c", "head -c 20000000 /dev/zero"]).unwrap();
-        assert_eq!(long.len() as u64, MAX_BYTES);
+        // It is killed when its output is closed.
+        let words = ["-c", "exec head -c 20000000 /dev/zero"];
+        assert_eq!(shell().query(&words).unwrap().len() as u64, MAX_BYTES);
+        assert_eq!(shell().try_query(&words), Err(CommandError::TooLong));
         let noisy = "head -c 200000 /dev/zero >&2 && echo out";
         assert_eq!(shell().query(&["-c", noisy]).as_deref(), Some("out\n"));
     }

@@ -169,7 +169,7 @@ impl HandOver {
                 let missing = Job { state, urgency: 0, before: None, has_dependencies: false };
                 errors.lines().any(|line| line == unknown).then_some(missing)
             }
-            Err(CommandError::NoExit) => None,
+            Err(CommandError::NoExit | CommandError::TooLong) => None,
         }
     }
 }

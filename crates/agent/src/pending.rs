@@ -87,7 +87,7 @@ impl PendingJobs {
 
     fn list_changed_pages(&mut self, counts: Option<JobCounts>) -> Vec<PendingPage> {
         let started = Instant::now();
-        let listed = self.query_jobs("pending").zip(self.query_jobs("running"));
+        let listed = self.query_pending().zip(self.query_running());
         let took = started.elapsed();
         let Some((pending, running)) = listed else {
             self.schedule.record(started, took, None);
@@ -120,10 +120,17 @@ impl PendingJobs {
         PendingPage::split(self.list, jobs)
     }
 
-    fn query_jobs(&self, states: &str) -> Option<Vec<ListedJob>> {
-        let (states, count) = (format!("--states={states}"), format!("--count={MAX_JOBS}"));
-        let text = self.command.query(&["job", "list", "--user=all", &states, &count])?;
-        Some(text.lines().filter_map(ListedJob::parse).collect())
+    /// The pending jobs. Their names and folders may make the list too long; then its end is missing, as
+    /// are jobs beyond the maximum.
+    fn query_pending(&self) -> Option<Vec<ListedJob>> {
+        let words = list_words("--states=pending");
+        Some(parse_jobs(&self.command.query(&words.each_ref().map(String::as_str))?))
+    }
+
+    /// The running jobs. All of them: the ranks of one that is missing would be idle.
+    fn query_running(&self) -> Option<Vec<ListedJob>> {
+        let words = list_words("--states=running");
+        Some(parse_jobs(&self.command.try_query(&words.each_ref().map(String::as_str)).ok()?))
     }
 
     fn pending_job(&self, job: ListedJob) -> PendingJob {
@@ -188,6 +195,16 @@ impl PendingJobs {
             }
         }
     }
+}
+
+/// The words of `flux job list` for jobs in these states.
+fn list_words(states: &str) -> [String; 5] {
+    let count = format!("--count={MAX_JOBS}");
+    ["job".into(), "list".into(), "--user=all".into(), states.into(), count]
+}
+
+fn parse_jobs(text: &str) -> Vec<ListedJob> {
+    text.lines().filter_map(ListedJob::parse).collect()
 }
 
 /// A hash of the list. Keeping the list itself would double the memory.
@@ -344,6 +361,19 @@ mod tests {
         flux.write("running", "");
         assert_eq!(flux.list()[0].ranks, ranks("", Some("2")));
         assert_eq!(flux.count("resource drain"), 1, "it is written in Python");
+    }
+
+    /// Names and folders come from users.
+    #[test]
+    fn a_list_that_is_too_long_is_cut_off_unless_ranks_would_be_missing() {
+        let mut flux = FakeFlux::new();
+        let name = "x".repeat(3 << 20);
+        let job = |id| format!("{{\"id\":{id},\"name\":\"{name}\",\"ranks\":\"{id}\"}}\n");
+        let long: String = (1..=4).map(job).collect();
+        flux.write("pending", &long);
+        assert_eq!(flux.list()[0].total, 2, "the third is cut off");
+        flux.write("running", &long);
+        assert_eq!(flux.list(), [], "busy ranks are not known");
     }
 
     #[test]
