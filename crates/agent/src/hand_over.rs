@@ -41,6 +41,8 @@ struct Job {
     before: Option<u32>,
     /// It waits for other jobs, or for a time.
     has_dependencies: bool,
+    /// It was canceled, or cannot run: it will finish, whatever its state is now.
+    is_ended: bool,
 }
 
 impl HandOver {
@@ -61,43 +63,54 @@ impl HandOver {
         !self.orders.is_empty()
     }
 
-    /// Executes the orders that are due, and returns their answers, in parts.
+    /// Executes the orders that are due, and returns their answers, in parts. If Flux does not answer in
+    /// time, the others are executed next time: reports wait for this.
     pub fn answers(&mut self) -> Vec<JobAnswer> {
         // All jobs are held before the first of them is looked at again.
         let mut jobs = Vec::new();
-        for order in self.due_orders() {
+        for index in self.due_orders() {
+            let (order, answered) = &mut self.orders[index];
+            *answered = Some(Instant::now());
+            let order = order.clone();
             // One without an answer is tried again.
-            let Some(job) = self.job(order.job) else { continue };
-            let is_new = self.hold(&order, job);
-            jobs.push((order, job, is_new));
+            match self.job(order.job) {
+                Ok(job) => {
+                    let is_new = self.hold(&order, job);
+                    jobs.push((order, job, is_new));
+                }
+                Err(CommandError::NoExit) => break,
+                Err(_) => {}
+            }
         }
         if jobs.iter().any(|(_, _, is_new)| *is_new) {
             thread::sleep(SETTLING_TIME);
         }
         let mut answers = Vec::new();
         for (order, job, is_new) in jobs {
-            let now = if is_new { self.job(order.job) } else { Some(job) };
-            answers.extend(now.into_iter().flat_map(|job| self.execute(&order, job)));
+            match if is_new { self.job(order.job) } else { Ok(job) } {
+                Ok(job) => answers.extend(self.execute(&order, job)),
+                Err(CommandError::NoExit) => break,
+                Err(_) => {}
+            }
         }
         answers
     }
 
-    /// The orders that were not answered a moment ago.
-    fn due_orders(&mut self) -> Vec<JobOrder> {
-        let mut due = Vec::new();
-        for (order, answered) in &mut self.orders {
-            if answered.is_none_or(|at| at.elapsed() >= REPEAT_INTERVAL) {
-                *answered = Some(Instant::now());
-                due.push(order.clone());
-            }
-        }
+    /// The orders that were not answered a moment ago, those first that wait longest.
+    fn due_orders(&self) -> Vec<usize> {
+        let answered = |index: usize| self.orders[index].1;
+        let is_due = |at: Instant| at.elapsed() >= REPEAT_INTERVAL;
+        let mut due: Vec<usize> =
+            (0..self.orders.len()).filter(|index| answered(*index).is_none_or(is_due)).collect();
+        due.sort_by_key(|index| answered(*index));
         due
     }
 
     /// Holds a job that is to be held, and may start. Returns whether it is such a job.
     fn hold(&mut self, order: &JobOrder, job: Job) -> bool {
         // Elsewhere there are none of the jobs that it waits for.
-        let may_start = job.state == HomeJobState::Pending && !job.has_dependencies;
+        let may_start =
+            job.state == HomeJobState::Pending && !job.has_dependencies && !job.is_ended;
         if order.goal != JobGoal::Held || !may_start {
             return false;
         }
@@ -109,17 +122,26 @@ impl HandOver {
 
     /// Executes an order about a job that is held already if it is to be. No answer: it is tried again.
     fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<JobAnswer> {
-        let Job { mut state, urgency, before, has_dependencies: _ } = job;
+        let Job { mut state, urgency, before, has_dependencies: _, is_ended } = job;
         let id = word(order.job);
         match &order.goal {
             JobGoal::Canceled(message) if !is_over(state) => {
-                // As a word of its own, one that begins with `-` would be an option, and one that is
-                // a job's ID would cancel that job.
-                let note = format!("--message={message}");
-                self.command.run(&["job", "raise", "--type=cancel", "--severity=0", &note, &id]);
+                // Not twice: its tasks may take a while to stop.
+                if !is_ended {
+                    // As a word of its own, one that begins with `-` would be an option, and one that
+                    // is a job's ID would cancel that job.
+                    let note = format!("--message={message}");
+                    self.command.run(&[
+                        "job",
+                        "raise",
+                        "--type=cancel",
+                        "--severity=0",
+                        &note,
+                        &id,
+                    ]);
+                }
                 match self.job(order.job) {
-                    // Its tasks may take a while to stop.
-                    Some(now) if is_over(now.state) => state = now.state,
+                    Ok(now) if is_over(now.state) => state = now.state,
                     _ => return Vec::new(),
                 }
             }
@@ -131,7 +153,7 @@ impl HandOver {
                 if let Some(wanted) = wanted {
                     self.command.run(&["job", "urgency", &id, &wanted.to_string()]);
                     match self.job(order.job) {
-                        Some(now) if now.urgency > 0 || !is_waiting(now.state) => state = now.state,
+                        Ok(now) if now.urgency > 0 || !is_waiting(now.state) => state = now.state,
                         _ => return Vec::new(),
                     }
                 }
@@ -157,19 +179,23 @@ impl HandOver {
         }
     }
 
-    /// What a job is; `None` if that is not known now.
-    fn job(&self, job: u64) -> Option<Job> {
+    /// What a job is.
+    fn job(&self, job: u64) -> Result<Job, CommandError> {
         let id = word(job);
         match self.command.try_query(&["job", "eventlog", "--format=json", &id]) {
-            Ok(text) => Some(job_of(&JobEvent::parse_log(&text)?)),
+            Ok(text) => {
+                let events = JobEvent::parse_log(&text).ok_or(CommandError::TooLong)?;
+                Ok(Job::by_events(&events))
+            }
             // It fails as well if the instance does not answer in time.
             Err(CommandError::Failed(errors)) => {
                 let unknown = format!("flux-job: job {id} not found");
-                let state = HomeJobState::Missing;
-                let missing = Job { state, urgency: 0, before: None, has_dependencies: false };
-                errors.lines().any(|line| line == unknown).then_some(missing)
+                match errors.lines().any(|line| line == unknown) {
+                    true => Ok(Job { state: HomeJobState::Missing, ..Job::by_events(&[]) }),
+                    false => Err(CommandError::Failed(errors)),
+                }
             }
-            Err(CommandError::NoExit | CommandError::TooLong) => None,
+            Err(error) => Err(error),
         }
     }
 }
@@ -187,27 +213,29 @@ fn is_over(state: HomeJobState) -> bool {
     matches!(state, HomeJobState::Finished | HomeJobState::Missing)
 }
 
-/// What a job is, by its events.
-fn job_of(events: &[JobEvent]) -> Job {
-    let (mut state, mut urgency, mut is_met) = (HomeJobState::Pending, 16, false);
-    let mut before = None;
-    for event in events {
-        match event {
-            JobEvent::Urgency(value) => {
-                urgency = *value;
-                before = Some(urgency).filter(|it| *it > 0).or(before);
+impl Job {
+    fn by_events(events: &[JobEvent]) -> Job {
+        let (mut state, mut urgency, mut before) = (HomeJobState::Pending, 16, None);
+        let (mut is_met, mut is_ended) = (false, false);
+        for event in events {
+            match event {
+                JobEvent::Urgency(value) => {
+                    urgency = *value;
+                    before = Some(urgency).filter(|it| *it > 0).or(before);
+                }
+                JobEvent::DependenciesMet => is_met = true,
+                JobEvent::Allocated => state = HomeJobState::Started,
+                JobEvent::Exception(exception) => is_ended |= exception.severity == 0,
+                JobEvent::Clean => state = HomeJobState::Finished,
+                JobEvent::Finished(_) => {}
             }
-            JobEvent::DependenciesMet => is_met = true,
-            JobEvent::Allocated => state = HomeJobState::Started,
-            JobEvent::Clean => state = HomeJobState::Finished,
-            JobEvent::Exception(_) | JobEvent::Finished(_) => {}
         }
+        let is_pending = state == HomeJobState::Pending;
+        if is_pending && is_met && urgency == 0 && !is_ended {
+            state = HomeJobState::Held;
+        }
+        Job { state, urgency, before, has_dependencies: is_pending && !is_met, is_ended }
     }
-    let is_pending = state == HomeJobState::Pending;
-    if is_pending && is_met && urgency == 0 {
-        state = HomeJobState::Held;
-    }
-    Job { state, urgency, before, has_dependencies: is_pending && !is_met }
 }
 
 #[cfg(test)]
@@ -370,6 +398,35 @@ mod tests {
             assert_eq!(answer.state, HomeJobState::Finished);
         }
         assert_eq!(log(directory.path(), &format!("[--message={message}]")), 1);
+    }
+
+    /// Its user has canceled it: it must not run elsewhere.
+    #[test]
+    fn a_job_that_was_canceled_is_neither_held_nor_canceled_again() {
+        let exception =
+            r#"{"name":"exception","context":{"type":"cancel","severity":0,"note":""}}"#;
+        for events in [format!("{SUBMITTED}\n"), format!("{SUBMITTED}\n{HELD}\n")] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut over = fake(directory.path(), &format!("{events}{exception}\n"));
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            assert_eq!(answer.state, HomeJobState::Pending);
+            assert_eq!(answers(&mut over, JobGoal::Canceled("x".into())), [], "it will finish");
+            assert_eq!((log(directory.path(), "[hold]"), log(directory.path(), "[raise]")), (0, 0));
+        }
+    }
+
+    #[test]
+    fn if_flux_does_not_answer_in_time_the_next_order_is_executed_next_time() {
+        let command = FluxCommand { flux: "/no/flux".into(), uri: "local:///x".into() };
+        let mut over = HandOver::new(command);
+        over.set(&[1, 2, 3].map(|job| JobOrder { job, goal: JobGoal::Held }));
+        let tried = |over: &HandOver| {
+            over.orders.iter().map(|(_, at)| u8::from(at.is_some())).collect::<Vec<_>>()
+        };
+        for expected in [[1, 0, 0], [1, 1, 0], [1, 1, 1]] {
+            assert_eq!(over.answers(), []);
+            assert_eq!(tried(&over), expected);
+        }
     }
 
     #[test]
