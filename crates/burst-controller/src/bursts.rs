@@ -115,20 +115,15 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
             WhileUnreadable::DeleteSelf(why) => {
                 let step = BurstStep::DeleteSelf(why);
                 let pool = Pool { burst, cluster: None, jobspec: None };
-                return make(context, pool, None, &step).await.map(|_| AFTER_STEP);
+                return make(context, pool, &step).await.map(|_| AFTER_STEP);
             }
             WhileUnreadable::GoOn => {}
         }
     }
     let pool = Pool { burst, cluster: cluster.as_deref(), jobspec: None };
-    let target = match must_ask_target(burst, now) {
-        true => Some(target_of(burst, &context.home, &context.clients).await),
+    let view = match must_ask_target(burst, now) {
+        true => Some(observe(context, pool).await),
         false => None,
-    };
-    let view = match &target {
-        Some(Ok(target)) => Some(observe(context, &**target, pool).await),
-        Some(Err(failure)) => Some(Err(failure.clone())),
-        None => None,
     };
     if let Some(Err(failure)) = &view {
         context.metrics.count_failure("Observe");
@@ -163,13 +158,12 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         return Ok(again.and_then(|it| it.try_into().ok()).unwrap_or(AFTER_ERROR));
     };
     tracing::info!(burst = %ObjectRef::from_obj(&burst), step = step_name(&step), "a step of a Burst");
-    let target = target.and_then(Result::ok);
     let jobspec = match &observed.home {
         HomeTurn::Job(job) => Some(&job.jobspec),
         _ => None,
     };
     let pool = Pool { burst: &burst, cluster: cluster.as_deref(), jobspec };
-    match make(context, pool, target.as_deref(), &step).await? {
+    match make(context, pool, &step).await? {
         Ok(()) => Ok(match step {
             // What was created may not be shown, because others delete it again.
             BurstStep::Create | BurstStep::Scale(_) | BurstStep::DeleteObjects => AFTER_SLOW_STEP,
@@ -184,16 +178,13 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     }
 }
 
-/// What exists at a target, which is not asked twice in a second.
-async fn observe(
-    context: &Context,
-    target: &dyn Target,
-    pool: Pool<'_>,
-) -> Result<TargetView, TargetFailure> {
+/// What exists at the target of a Burst, which is not asked twice in a second.
+async fn observe(context: &Context, pool: Pool<'_>) -> Result<TargetView, TargetFailure> {
     if let Some(view) = context.views.get(pool.burst) {
         return Ok(view);
     }
     let asked = Instant::now();
+    let target = target_of(pool.burst, &context.home, &context.clients).await?;
     let view = target.observe(pool).await?;
     context.views.insert(pool.burst, asked, view.clone());
     Ok(view)
@@ -261,22 +252,23 @@ async fn write_events(context: &Context, burst: &Burst, events: &[NewEvent]) {
 async fn make(
     context: &Context,
     pool: Pool<'_>,
-    target: Option<&dyn Target>,
     step: &BurstStep,
 ) -> Result<Result<(), TargetFailure>, ReconcileError> {
     let burst = pool.burst;
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
     let bursts = context.home.api::<Burst>(&namespace);
-    if let (BurstStep::SaveOutput(pod), Some(target)) = (step, target) {
-        return save_output(context, pool, target, pod).await;
-    }
-    if matches!(step, BurstStep::Create | BurstStep::Scale(_))
-        || matches!(step, BurstStep::DeleteObjects | BurstStep::Finish)
-    {
+    if is_at_target(step) {
         context.views.forget(burst);
-    }
-    if let Err(failure) = make_at_target(target, pool, step).await {
-        return Ok(Err(failure));
+        let target = match target_of(burst, &context.home, &context.clients).await {
+            Ok(target) => target,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        if let BurstStep::SaveOutput(pod) = step {
+            return save_output(context, pool, &*target, pod).await;
+        }
+        if let Err(failure) = make_at_target(Some(&*target), pool, step).await {
+            return Ok(Err(failure));
+        }
     }
     match step {
         BurstStep::AddFinalizer => {
@@ -313,6 +305,15 @@ async fn make(
         BurstStep::Finish => finish(context, burst).await?,
     }
     Ok(Ok(()))
+}
+
+/// Whether something is read or changed at the target.
+fn is_at_target(step: &BurstStep) -> bool {
+    match step {
+        BurstStep::Create | BurstStep::Scale(_) | BurstStep::SaveOutput(_) => true,
+        BurstStep::DeleteObjects | BurstStep::Finish => true,
+        BurstStep::AddFinalizer | BurstStep::ClaimCluster(_) | BurstStep::DeleteSelf(_) => false,
+    }
 }
 
 /// Saves the output of a run in a ConfigMap here, and records that. What fails is tried again for a while,
