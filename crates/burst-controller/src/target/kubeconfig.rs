@@ -358,6 +358,22 @@ mod tests {
         assert!(clients.get("one", &0).is_some());
     }
 
+    /// A text of some KB must not become gigabytes.
+    #[tokio::test]
+    async fn a_kubeconfig_that_repeats_its_parts_is_refused() {
+        let with_levels = |count: usize| {
+            let levels = (1..=count).map(|level| {
+                let parts = vec![format!("*a{}", level.saturating_sub(1)); 10].join(", ");
+                format!("- name: e{level}\n  extension: &a{level} [{parts}]\n")
+            });
+            let first = "extensions:\n- name: e0\n  extension: &a0 [x, x, x]\n";
+            format!("{}{first}{}", kubeconfig("token: t", ""), levels.collect::<String>())
+        };
+        connect(&with_levels(1)).await.unwrap();
+        let failure = connect(&with_levels(11)).await.err().unwrap();
+        assert_eq!(failure.reason, Reason::KubeconfigRefused);
+    }
+
     #[tokio::test]
     async fn what_runs_programs_or_reads_files_is_refused_by_name() {
         let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}";

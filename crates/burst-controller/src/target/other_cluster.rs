@@ -247,10 +247,14 @@ impl<S: PoolSource> Target for OtherCluster<S> {
                 true => Some(self.run(&name, job.as_ref()).await?),
                 false => None,
             };
+            let presence = presence(job.as_ref(), &pods);
+            // Pods that are being deleted are still there.
+            let is_leaving = presence == Presence::Leaving;
+            let present = job.as_ref().map_or(0, |job| present(job, nodes));
             Ok(TargetView {
-                presence: presence(job.as_ref(), &pods),
+                presence,
                 nodes: nodes.unwrap_or_default(),
-                present: Some(job.as_ref().map_or(0, |job| present(job, nodes))),
+                present: (!is_leaving).then_some(present),
                 trouble: pods_trouble(&pods),
                 job_failure: job.as_ref().and_then(|job| job_failure(job, &pods)),
                 run,
