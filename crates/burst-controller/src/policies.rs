@@ -354,3 +354,6 @@ fn state_of(context: &Context, policy: &BurstPolicy, now: Timestamp) -> PolicySt
     let used = used_today(usage, bursts.iter().copied(), now);
     PolicyState::of(policy, bursts, used)
 }
+
+#[cfg(test)]
+mod tests;

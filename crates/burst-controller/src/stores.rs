@@ -291,7 +291,7 @@ impl Unreadable {
         self.with::<K, _>(|objects| objects.known.contains(&key))
     }
 
-    fn insert<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
+    pub(crate) fn insert<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
         self.with::<K, _>(|objects| objects.known.insert(key(object)));
     }
 
