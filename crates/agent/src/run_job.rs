@@ -55,6 +55,9 @@ pub fn run(arguments: &RunJobArguments) -> ExitCode {
 
 fn run_with(flux: &str, jobspec: &Path) -> Result<u8, RunJobError> {
     let failed = |source| RunJobError::Flux { source };
+    let no_signals = |source| RunJobError::Signals { source };
+    // A signal must not kill this program before the job has an ID: that would be its exit code.
+    let mut early = signals::ignore_stop().map_err(no_signals)?;
     let submit = Command::new(flux)
         .args(["job", "submit"])
         .arg(jobspec)
@@ -68,13 +71,16 @@ fn run_with(flux: &str, jobspec: &Path) -> Result<u8, RunJobError> {
     }
     let (program, job) = (flux.to_owned(), id.clone());
     // The job gets the signal by being canceled: its exit code then says so.
-    signals::on_stop(move || {
-        let cancel = ["job", "raise", "--type=cancel", "--severity=0", &job];
+    let cancel = move || {
+        let words = ["job", "raise", "--type=cancel", "--severity=0", &job];
         // If it fails, the job has finished, or the instance is gone.
-        drop(Command::new(&program).args(cancel).stdin(Stdio::null()).status());
+        drop(Command::new(&program).args(words).stdin(Stdio::null()).status());
         true
-    })
-    .map_err(|source| RunJobError::Signals { source })?;
+    };
+    signals::on_stop(cancel.clone()).map_err(no_signals)?;
+    if early.pending().next().is_some() {
+        cancel();
+    }
     let attached = Command::new(flux)
         .args(["job", "attach", &id])
         .stdin(Stdio::null())

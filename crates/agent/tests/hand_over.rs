@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::fs::File;
+use std::io::Write;
 use std::process::Command;
 
 use common::operator::FakeOperator;
@@ -96,6 +98,39 @@ fn a_job_that_is_not_accepted_elsewhere_has_no_exit_code() {
     let termination = there.termination();
     assert_eq!(termination.reason, TerminationReason::BrokerFailed);
     assert_eq!(termination.message, "flux did not accept the job");
+}
+
+/// Otherwise the exit code of the program that was killed would be that of the job, which goes on.
+#[test]
+fn a_signal_while_the_job_is_submitted_cancels_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let script = format!(
+        "#!/bin/sh\ncd {}\ncase \"$2\" in\nsubmit) read go <gate; echo f1;;\n\
+         raise) echo \"$*\" >raised;;\nattach) exit 1;;\n\
+         eventlog) echo '{{\"name\":\"exception\",\"context\":{{\"type\":\"cancel\",\"severity\":0}}}}';;\nesac\n",
+        folder.path().display()
+    );
+    std::fs::write(file("script"), script).unwrap();
+    // Not written here: a process that another test starts meanwhile would keep it busy.
+    let make = ["-c", "mkfifo gate && cp script flux && chmod 755 flux"];
+    let made = Command::new("/bin/sh").args(make).current_dir(folder.path()).status().unwrap();
+    assert!(made.success());
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut program = Command::new(env!("CARGO_BIN_EXE_flux-operator-agent"))
+        .args(["run-job", "jobspec.json", "--root"])
+        .arg(folder.path())
+        .env("PATH", path)
+        .spawn()
+        .unwrap();
+    // Opened when flux job submit reads it.
+    let mut gate = File::options().write(true).open(file("gate")).unwrap();
+    let pid = program.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    gate.write_all(b"go\n").unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(126), "it has no exit code of the job");
+    let raised = std::fs::read_to_string(file("raised")).unwrap();
+    assert_eq!(raised.trim(), "job raise --type=cancel --severity=0 f1");
 }
 
 #[test]
