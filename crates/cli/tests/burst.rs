@@ -89,6 +89,11 @@ fn bursts_are_listed_in_the_folder_of_an_instance_only() {
 #[test]
 fn what_cannot_work_is_refused_at_the_start() {
     let laptop = Laptop::new();
+    laptop.write("no-certificate", "x");
+    let config = fs::read_to_string(laptop.0.path().join("my-laptop/broker.toml")).unwrap();
+    let uncertified = config.replace("my-laptop/curve.cert", "no-certificate");
+    fs::create_dir(laptop.0.path().join("other")).unwrap();
+    laptop.write("other/broker.toml", &uncertified);
     let policy = fs::read_to_string(POLICY).unwrap();
     let (one, minicluster) = policy.split_once("\n---\n").unwrap();
     laptop.write("two", &format!("{one}\n---\n{one}\n---\n{minicluster}"));
@@ -112,9 +117,33 @@ fn what_cannot_work_is_refused_at_the_start() {
             &format!("--policy {POLICY} --kubeconfig away=no-context"),
             "\"no-context\": it has no current-context\nhint: ",
         ),
+        (
+            &format!("--policy {POLICY} --kubeconfig away=away --flux-root /no/such"),
+            "there is no \"/no/such/bin/flux\"\nhint: ",
+        ),
     ] {
         let error = laptop.run(&format!("{START} {words}")).unwrap_err();
         assert!(error.contains(problem), "{words}: {error}");
+    }
+    let other = format!("--config-path other --policy {POLICY} --kubeconfig away=away");
+    let error = laptop.run(&other).unwrap_err();
+    assert!(error.contains("is not a certificate of Flux") && error.contains("hint: "), "{error}");
+}
+
+#[test]
+fn a_folder_that_is_in_use_or_that_was_edited_says_what_to_do() {
+    let laptop = Laptop::new();
+    let start = format!("{START} --policy {POLICY} --kubeconfig away=away");
+    fs::create_dir(laptop.0.path().join("my-laptop/bursts")).unwrap();
+    let lock = fs::File::create(laptop.0.path().join("my-laptop/bursts/lock")).unwrap();
+    lock.lock().unwrap();
+    let error = laptop.run(&start).unwrap_err();
+    assert!(error.contains("has locked") && error.contains("hint: stop that one"), "{error}");
+    drop(lock);
+    laptop.write("my-laptop/bursts/x.burst.json", "{");
+    for words in ["list --config-path my-laptop", &start] {
+        let error = laptop.run(words).unwrap_err();
+        assert!(error.contains("is not a record") && error.contains("remove the file"), "{error}");
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use flux_operator_burst_controller::bursts_in;
 
 use super::ConfigArguments;
+use super::run::of_records;
 use crate::kubectl::burst_table;
 use crate::print;
 
@@ -25,7 +26,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode> {
              hint: give --config-path DIRECTORY, the folder that `flux start` and `flux-operator burst` got"
         );
     }
-    let bursts = bursts_in(&records).context("failed to list Bursts")?;
+    let bursts = bursts_in(&records).map_err(of_records)?;
     if bursts.is_empty() {
         print::message(format_args!("There are no Bursts in {}.", records.display()));
         return Ok(ExitCode::SUCCESS);

@@ -10,7 +10,7 @@ use flux_operator_api::manifest::Document;
 use flux_operator_api::validate::Validate;
 use flux_operator_api::{BurstPolicy, MiniCluster};
 use flux_operator_burst_controller::{
-    Finished, StandaloneOptions, StandaloneRunError, run_standalone,
+    Finished, RecordError, StandaloneOptions, StandaloneRunError, run_standalone,
 };
 use flux_operator_flux::{BrokerConfig, Certificate};
 use flux_operator_local::FluxProgram;
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<ExitCode> {
             Err(error @ StandaloneRunError::OtherInstance { .. }) => {
                 Err(with_hint(error, "--config-path is the folder that its `flux start` got"))
             }
-            Err(error) => Err(error).context("the bursts of this instance stopped"),
+            Err(StandaloneRunError::Records(error)) => Err(of_records(error)),
         }
     })
 }
@@ -142,9 +142,28 @@ fn options(arguments: &RunArguments) -> Result<StandaloneOptions> {
     })
 }
 
+/// An error of the records of Bursts, with what to do.
+pub(super) fn of_records(error: RecordError) -> anyhow::Error {
+    match error {
+        RecordError::Locked { .. } => {
+            with_hint(error, "stop that one first, with Ctrl-C in its terminal")
+        }
+        RecordError::Parse { .. } => with_hint(
+            error,
+            "if nothing of this Burst is left at its target, remove the file; `kubectl get jobs -l \
+             flux-framework.org/burst` there shows what is left",
+        ),
+        RecordError::File { .. } => error.into(),
+    }
+}
+
 /// How to get a configuration.
 const INIT: &str =
     "`flux-operator burst init DIRECTORY` writes a configuration that brokers elsewhere can join";
+
+/// Where the certificate is named.
+const CURVE_CERT: &str = "curve_cert in [bootstrap] of broker.toml names the certificate of the instance, which \
+                          `flux keygen` and `flux-operator burst init` write";
 
 /// An error with all its causes, and what to do.
 fn with_hint(error: impl Into<anyhow::Error>, hint: &str) -> anyhow::Error {
@@ -231,15 +250,26 @@ fn certificate(config: &BrokerConfig) -> Result<Certificate> {
     let path = path.ok_or_else(|| {
         with_hint(anyhow!("the configuration has no curve_cert in [bootstrap]"), INIT)
     })?;
-    let text = std::fs::read_to_string(path).with_context(|| format!("failed to read {path:?}"))?;
-    Certificate::parse(&text).with_context(|| format!("{path:?} is not a certificate of Flux"))
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        with_hint(anyhow!(error).context(format!("failed to read {path:?}")), CURVE_CERT)
+    })?;
+    Certificate::parse(&text).map_err(|error| {
+        with_hint(
+            anyhow!(error).context(format!("{path:?} is not a certificate of Flux")),
+            CURVE_CERT,
+        )
+    })
 }
 
 fn flux(root: Option<&Path>) -> Result<PathBuf> {
     let this = std::env::current_exe().context("failed to find this program")?;
     match FluxProgram::find(root, std::env::var_os("PATH").as_deref(), &this) {
         FluxProgram::Installed(program) if program.is_file() => Ok(program),
-        FluxProgram::Installed(program) => bail!("there is no {program:?}"),
+        FluxProgram::Installed(program) => {
+            bail!(
+                "there is no {program:?}\nhint: give --flux-root PREFIX with the PREFIX of PREFIX/bin/flux"
+            )
+        }
         FluxProgram::BuiltIn(_) => {
             bail!(
                 "there is no `flux` in the search path\nhint: install Flux, or give --flux-root PREFIX"
