@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure, TargetView,
@@ -296,7 +297,7 @@ async fn make(
             // After it: an Event is not worth a Burst that lives longer.
             let event = NewEvent {
                 is_normal: true,
-                condition: "GivingBack",
+                condition: BurstConditionType::GivingBack.as_str(),
                 reason: Reason::GivingBack.to_string(),
                 note: format!("it is given back: {why}"),
             };

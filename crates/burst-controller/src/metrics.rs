@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::{Burst, BurstStatus};
 use flux_operator_service::lock::lock;
 use k8s_openapi::jiff::Timestamp;
@@ -104,21 +105,21 @@ impl Metrics {
     /// Observes how long a Burst has taken for what its next status shows for the first time.
     pub(crate) fn observe_change(&self, burst: &Burst, next: &BurstStatus) {
         let before = burst.status.clone().unwrap_or_default();
-        let becomes = |kind: &str| is_true(next, kind) && !is_true(&before, kind);
+        let becomes = |kind| next.is_true(kind) && !before.is_true(kind);
         let now = Timestamp::now();
         let since = |time: Option<Timestamp>| {
             time.map(|time| now.duration_since(time).as_secs_f64().max(0.0))
         };
-        if becomes("Prepared") && before.giving_back_since.is_empty() {
+        if becomes(BurstConditionType::Prepared) && before.giving_back_since.is_empty() {
             let created = burst.metadata.creation_timestamp.as_ref().map(|time| time.0);
             since(created).into_iter().for_each(|it| self.provision_seconds.observe(it));
         }
         if before.joined_at.is_empty() && !next.joined_at.is_empty() {
-            let prepared = changed_at(&before, "Prepared");
+            let prepared = true_since(&before, BurstConditionType::Prepared);
             since(prepared).into_iter().for_each(|it| self.join_seconds.observe(it));
         }
-        if becomes("GivingBack") && is_true(&before, "Joined") {
-            let joined = changed_at(&before, "Joined");
+        if becomes(BurstConditionType::GivingBack) && before.is_true(BurstConditionType::Joined) {
+            let joined = true_since(&before, BurstConditionType::Joined);
             since(joined).into_iter().for_each(|it| self.run_seconds.observe(it));
             let idle = before.idle_since.parse().ok();
             self.idle_seconds.observe(since(idle).unwrap_or_default());
@@ -126,11 +127,8 @@ impl Metrics {
     }
 }
 
-fn is_true(status: &BurstStatus, kind: &str) -> bool {
-    status.conditions.iter().any(|it| it.type_ == kind && it.status == "True")
-}
-
-fn changed_at(status: &BurstStatus, kind: &str) -> Option<Timestamp> {
-    let condition = status.conditions.iter().find(|it| it.type_ == kind && it.status == "True")?;
+/// Since when a condition is true.
+fn true_since(status: &BurstStatus, kind: BurstConditionType) -> Option<Timestamp> {
+    let condition = status.condition(kind).filter(|it| it.status == "True")?;
     Some(condition.last_transition_time.0)
 }

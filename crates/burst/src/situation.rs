@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::reason::AnyReason;
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
@@ -220,9 +221,8 @@ fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
 /// Whether nodes that a Burst does not have yet are not expected any more: its MiniCluster has to be
 /// changed first, or they have had their time.
 fn is_stuck(burst: &Burst, status: &BurstStatus, now: Timestamp) -> bool {
-    let mut conditions = status.conditions.iter();
-    let is_blocked = conditions
-        .any(|it| it.type_ == "Prepared" && it.status == "False" && it.reason == "NotExposed");
+    let prepared = status.condition(BurstConditionType::Prepared);
+    let is_blocked = prepared.is_some_and(|it| it.status == "False" && it.reason == "NotExposed");
     let is_complete = status.online >= burst.spec.nodes;
     // One that grows has not begun to wait.
     is_blocked || (!is_complete && !burst.is_changed() && now >= burst.join_deadline())
@@ -235,7 +235,7 @@ fn trouble(status: &BurstStatus) -> Option<String> {
         AnyReason::Known(reason) => reason.is_progress(),
         _ => false,
     };
-    (!is_progress && first.type_ != "GivingBack")
+    (!is_progress && first.type_ != BurstConditionType::GivingBack.as_str())
         .then(|| format!("{}: {}", first.reason, first.message))
 }
 

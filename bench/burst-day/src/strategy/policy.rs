@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::burst::{BurstStatus, BurstTarget};
+use flux_operator_api::burst::{BurstConditionType, BurstStatus, BurstTarget};
 use flux_operator_api::minicluster::{Lease, LeaseState, MiniClusterStatus};
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
 use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster};
@@ -216,7 +216,7 @@ fn status(world: &World, id: u64, burst: &world::Burst) -> BurstStatus {
     let text = |at: Option<u64>| at.map(|at| time(at).to_string()).unwrap_or_default();
     let has_joined = online >= burst.nodes;
     let joined = Condition {
-        type_: "Joined".into(),
+        type_: BurstConditionType::Joined.as_str().into(),
         status: if has_joined { "True" } else { "False" }.into(),
         reason: if has_joined { "Joined" } else { "Joining" }.into(),
         message: String::new(),

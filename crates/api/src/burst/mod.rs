@@ -1,5 +1,6 @@
 //! BurstPolicy and Burst: brokers elsewhere for jobs that wait.
 
+mod condition;
 mod gke;
 mod made_cluster;
 #[expect(clippy::duplicated_attributes, reason = "each column has a type of its own")]
@@ -11,6 +12,7 @@ mod pool_status;
 mod run;
 mod target;
 
+pub use condition::BurstConditionType;
 pub use gke::{GkeCredentials, GkeReleaseChannel, GkeTarget};
 pub use made_cluster::{ClusterApiTarget, ClusterClassReference, ClusterTemplate, CommandTarget};
 pub use policy::{

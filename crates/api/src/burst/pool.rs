@@ -4,7 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::{BurstRun, BurstStatus, BurstTarget};
+use super::{BurstConditionType, BurstRun, BurstStatus, BurstTarget};
 use crate::unset::is_unset;
 
 /// Brokers at one target that have joined the Flux instance of a MiniCluster.
@@ -146,8 +146,8 @@ impl Burst {
     /// Until when its brokers should have joined: since it was created, or since some are missing again.
     /// Then they are not waited for any more. If all have joined, there is no such time.
     pub fn join_deadline(&self) -> Timestamp {
-        let conditions = self.status.iter().flat_map(|status| &status.conditions);
-        let joined = conditions.into_iter().find(|it| it.type_ == "Joined");
+        let status = self.status.as_ref();
+        let joined = status.and_then(|status| status.condition(BurstConditionType::Joined));
         let since = match joined {
             Some(joined) if joined.status == "True" => return Timestamp::MAX,
             Some(joined) => joined.last_transition_time.0,

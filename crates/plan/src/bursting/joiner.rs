@@ -1,8 +1,9 @@
 //! The brokers of a Burst in the MiniCluster's own Kubernetes cluster: a joiner.
 
+use flux_operator_api::condition::ConditionType;
 use flux_operator_api::minicluster::{Join, PodSpec};
 use flux_operator_api::{Burst, MiniCluster, Reason};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::ResourceExt;
 
 use super::names::{burst_annotations, burst_labels, object_name};
@@ -50,8 +51,9 @@ pub fn joiner(cluster: &MiniCluster, burst: &Burst) -> MiniCluster {
 /// Why a joiner has not joined, if only a user or more nodes can change that.
 pub fn joiner_trouble(joiner: &MiniCluster) -> Option<(Reason, String)> {
     let conditions = &joiner.status.as_ref()?.conditions;
-    let is_about = |kind: &str| kind == "Accepted" || kind == "Joined" || kind == "Ready";
-    let failing = conditions.iter().filter(|it| is_about(&it.type_) && it.status != "True");
+    let kinds = [ConditionType::Accepted, ConditionType::Joined, ConditionType::Ready];
+    let is_about = |it: &Condition| kinds.iter().any(|kind| it.type_ == kind.as_str());
+    let failing = conditions.iter().filter(|it| is_about(it) && it.status != "True");
     failing
         .filter_map(|it| Some((it.reason.parse::<Reason>().ok()?, it.message.clone())))
         .find(|(reason, _)| !reason.is_progress())

@@ -9,7 +9,7 @@
 //! Every step can be repeated, and the next one follows from what exists: a controller that is killed
 //! between any two of them continues with the next.
 
-use flux_operator_api::burst::TargetKind;
+use flux_operator_api::burst::{BurstConditionType, TargetKind};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
 use k8s_openapi::jiff::Timestamp;
@@ -161,6 +161,11 @@ pub(super) fn has_finalizer(burst: &Burst) -> bool {
     burst.finalizers().iter().any(|it| it == BURST_FINALIZER)
 }
 
+/// Whether its objects have existed at the target.
+pub(super) fn was_prepared(burst: &Burst) -> bool {
+    burst.status.as_ref().is_some_and(|status| status.is_true(BurstConditionType::Prepared))
+}
+
 fn bring_up(
     burst: &Burst,
     cluster: Option<&MiniCluster>,
@@ -251,10 +256,7 @@ fn needs_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
 
 /// How far a Burst is while its target does not answer: its brokers may be fine.
 fn stage_without_view(burst: &Burst, progress: &Progress<'_>) -> Stage {
-    let conditions = burst.status.as_ref().map(|status| status.conditions.as_slice());
-    let mut conditions = conditions.unwrap_or_default().iter();
-    let was_prepared = conditions.any(|it| it.type_ == "Prepared" && it.status == "True");
-    match (was_prepared, online(progress) >= burst.spec.nodes) {
+    match (was_prepared(burst), online(progress) >= burst.spec.nodes) {
         (true, true) => Stage::Ready,
         (true, false) => Stage::Joining,
         (false, _) => Stage::Preparing,

@@ -1,5 +1,6 @@
 //! The status of a Burst: how far it is, and why it is not further.
 
+use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 
@@ -87,11 +88,22 @@ pub(super) fn status(
         count(&mut status, used_nodes(burst, view), burst.spec.target.price(), now);
     }
     let verdicts = verdicts(progress, &before, burst.spec.nodes);
-    let generation = burst.metadata.generation;
     status.phase = phase(progress, &verdicts);
-    status.observed_generation = generation;
-    status.conditions = verdict::conditions(verdicts, generation, &before.conditions, now);
+    record_verdicts(&mut status, burst, verdicts, now);
     status
+}
+
+/// Records the conditions of a Burst.
+pub(super) fn record_verdicts(
+    status: &mut BurstStatus,
+    burst: &Burst,
+    verdicts: Verdicts,
+    now: Timestamp,
+) {
+    let generation = burst.metadata.generation;
+    let verdicts = verdicts.into_iter().map(|(kind, verdict)| (kind.as_str(), verdict));
+    status.conditions = verdict::conditions(verdicts, generation, &status.conditions, now);
+    status.observed_generation = generation;
 }
 
 /// Records since when a Burst has been given back.
@@ -159,7 +171,7 @@ pub(super) fn record_failure(
     }
 }
 
-type Verdicts = Vec<(&'static str, Verdict)>;
+pub(super) type Verdicts = Vec<(BurstConditionType, Verdict)>;
 
 /// `TargetReady` and `CredentialsAccepted`.
 pub(super) fn target_verdicts(
@@ -167,29 +179,26 @@ pub(super) fn target_verdicts(
     has_view: bool,
     before: &BurstStatus,
 ) -> (Verdict, Verdict) {
-    let kept = |kind: &'static str| {
-        let condition = before.conditions.iter().find(|it| it.type_ == kind);
-        condition.map(verdict::copied_from)
-    };
+    let kept = |kind| before.condition(kind).map(verdict::copied_from);
     let not_asked = || unknown(Reason::NotAsked, "the target has not been asked yet");
     match (failure, has_view) {
         (Some(failure), _) if failure.is_about_credentials() => {
             let why = no(failure.reason, &failure.message);
-            let known = kept("TargetReady").filter(|it| it.status == "True");
+            let known = kept(BurstConditionType::TargetReady).filter(|it| it.status == "True");
             // The first condition that is not true has the cause.
             (known.unwrap_or_else(|| unknown(failure.reason, &failure.message)), why)
         }
         (Some(failure), _) if !failure.is_response() => {
             let why = no(failure.reason, &failure.message);
-            (why, kept("CredentialsAccepted").unwrap_or_else(not_asked))
+            (why, kept(BurstConditionType::CredentialsAccepted).unwrap_or_else(not_asked))
         }
         (Some(_), _) | (None, true) => (
             yes(Reason::TargetReachable, "the target responds"),
             yes(Reason::CredentialsAccepted, "the target accepts the credentials"),
         ),
         (None, false) => (
-            kept("TargetReady").unwrap_or_else(not_asked),
-            kept("CredentialsAccepted").unwrap_or_else(not_asked),
+            kept(BurstConditionType::TargetReady).unwrap_or_else(not_asked),
+            kept(BurstConditionType::CredentialsAccepted).unwrap_or_else(not_asked),
         ),
     }
 }
@@ -220,12 +229,12 @@ fn verdicts(progress: &Progress<'_>, before: &BurstStatus, nodes: i32) -> Verdic
         _ => verdict,
     };
     vec![
-        ("TargetReady", target),
-        ("CredentialsAccepted", credentials),
-        ("Prepared", blocked_by(prepared)),
-        ("Joined", blocked_by(joined)),
-        ("Ready", blocked_by(ready)),
-        ("GivingBack", giving_back),
+        (BurstConditionType::TargetReady, target),
+        (BurstConditionType::CredentialsAccepted, credentials),
+        (BurstConditionType::Prepared, blocked_by(prepared)),
+        (BurstConditionType::Joined, blocked_by(joined)),
+        (BurstConditionType::Ready, blocked_by(ready)),
+        (BurstConditionType::GivingBack, giving_back),
     ]
 }
 
@@ -256,8 +265,7 @@ fn prepared(progress: &Progress<'_>, before: &BurstStatus) -> Verdict {
         ),
         // It was not asked, or has not answered: what existed may still exist.
         Stage::Preparing | Stage::Joining | Stage::Ready if progress.view.is_none() => {
-            let condition = before.conditions.iter().find(|it| it.type_ == "Prepared");
-            let kept = condition.map(verdict::copied_from);
+            let kept = before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
             kept.unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
         }
         Stage::Preparing | Stage::Joining | Stage::Ready => {

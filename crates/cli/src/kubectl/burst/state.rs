@@ -26,14 +26,9 @@ pub(super) fn needs_user(conditions: &[Condition]) -> Option<UserProblem> {
     )
 }
 
-/// The condition of this type.
-pub(super) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
-    conditions.iter().find(|condition| condition.type_ == kind)
-}
-
 /// The condition Accepted of a policy. Without it, no burst controller has processed the policy.
 pub(super) fn accepted(policy: &BurstPolicy) -> Option<&Condition> {
-    find(&policy.status.as_ref()?.conditions, "Accepted")
+    policy.status.as_ref()?.conditions.iter().find(|it| it.type_ == "Accepted")
 }
 
 /// Why a policy without the condition Accepted does nothing.

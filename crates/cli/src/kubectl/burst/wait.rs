@@ -2,9 +2,10 @@
 
 use anyhow::{Result, anyhow};
 use flux_operator_api::Burst;
+use flux_operator_api::burst::BurstConditionType;
 use kube::ResourceExt;
 
-use super::state::{find, needs_user};
+use super::state::needs_user;
 use crate::kubectl::session::Session;
 use crate::kubectl::watch::{WatchedState, watch_object};
 use crate::print;
@@ -82,8 +83,11 @@ fn progress(burst: Option<&Burst>, goal: Goal) -> Progress {
         return Progress::Stuck { message, hint: problem.remedy.to_owned() };
     }
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
-    let kind = if burst.is_isolated() { "Finished" } else { "Ready" };
-    let ready = find(&status.conditions, kind);
+    let kind = match burst.is_isolated() {
+        true => BurstConditionType::Finished,
+        false => BurstConditionType::Ready,
+    };
+    let ready = status.condition(kind);
     match goal {
         Goal::Ready if is_deleting => Progress::Stuck {
             message: "is being given back".to_owned(),
@@ -94,7 +98,7 @@ fn progress(burst: Option<&Burst>, goal: Goal) -> Progress {
             Some(ready) => Progress::Waits(format!("{}: {}", ready.reason, ready.message)),
             None => Progress::Waits(WAITING_FOR_CONTROLLER.to_owned()),
         },
-        Goal::GivenBack => match find(&status.conditions, "GivingBack") {
+        Goal::GivenBack => match status.condition(BurstConditionType::GivingBack) {
             Some(it) if it.status == "True" => {
                 Progress::Waits(format!("{}: {}", it.reason, it.message))
             }

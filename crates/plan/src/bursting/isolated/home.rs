@@ -7,7 +7,7 @@ use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
 
 use super::rivals::{Standing, standing};
-use crate::bursting::life::has_finalizer;
+use crate::bursting::life::{has_finalizer, was_prepared};
 
 /// The longest message of a canceled job and of a status, in bytes. The operator accepts 1,024.
 const MAX_MESSAGE: usize = 1000;
@@ -77,12 +77,6 @@ pub fn needs_jobspec(burst: &Burst) -> bool {
         RunState::Running | RunState::Finishing => false,
         RunState::Completed | RunState::Failed | RunState::Refused => false,
     }
-}
-
-/// Whether its objects have existed at the target.
-pub(super) fn was_prepared(burst: &Burst) -> bool {
-    let mut conditions = burst.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|it| it.type_ == "Prepared" && it.status == "True")
 }
 
 /// Why the job at home is canceled.

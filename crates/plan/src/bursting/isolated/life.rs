@@ -16,12 +16,13 @@ use flux_operator_flux::JobRun;
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
 
-use super::home::{HomeJob, HomeTurn, cut, was_prepared};
+use super::home::{HomeJob, HomeTurn, cut};
 use super::rivals::{Standing, standing};
 use super::state::{Facts, Problem, is_not_portable, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
     BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
+    was_prepared,
 };
 use crate::bursting::made_cluster::is_made;
 use crate::bursting::names::object_name;

@@ -1,13 +1,15 @@
 //! The status of a Burst with an instance of its own.
 
-use flux_operator_api::burst::{BurstRun, RunState};
+use flux_operator_api::burst::{BurstConditionType, BurstRun, RunState};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 
 use super::home::HomeTurn;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
-use crate::bursting::state::{record_failure, record_giving_back, target_verdicts};
+use crate::bursting::state::{
+    Verdicts, record_failure, record_giving_back, record_verdicts, target_verdicts,
+};
 use crate::bursting::usage::{count, used_nodes};
 use crate::verdict::{self, Verdict, no, unknown, yes};
 
@@ -70,15 +72,11 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
         status.ready = format!("{}/{nodes}", pods.min(nodes).max(0));
     }
     status.jobs = (facts.run.state == RunState::Running).into();
-    let generation = burst.metadata.generation;
     let verdicts = verdicts(facts, &before, home);
     status.phase = phase(facts, &verdicts);
-    status.observed_generation = generation;
-    status.conditions = verdict::conditions(verdicts, generation, &before.conditions, now);
+    record_verdicts(&mut status, burst, verdicts, now);
     status
 }
-
-type Verdicts = Vec<(&'static str, Verdict)>;
 
 fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdicts {
     let (target, credentials) = target_verdicts(facts.failure, facts.view.is_some(), before);
@@ -88,7 +86,7 @@ fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     let giving_back = match (facts.run.state, home_failure(facts)) {
         (RunState::Finishing, Some(why)) => yes(Reason::LenderNotReady, why),
         (RunState::Finishing, None) => {
-            let before = before.conditions.iter().find(|it| it.type_ == "GivingBack");
+            let before = before.condition(BurstConditionType::GivingBack);
             // Between two attempts nothing is asked.
             let kept = before.filter(|it| facts.view.is_none() && it.status == "True");
             let leaves = || yes(Reason::GivingBack, "what is left at the target is deleted");
@@ -99,11 +97,11 @@ fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
         _ => no(Reason::InUse, "it is not being given back"),
     };
     vec![
-        ("TargetReady", target),
-        ("CredentialsAccepted", credentials),
-        ("Prepared", prepared),
-        ("Finished", finished),
-        ("GivingBack", giving_back),
+        (BurstConditionType::TargetReady, target),
+        (BurstConditionType::CredentialsAccepted, credentials),
+        (BurstConditionType::Prepared, prepared),
+        (BurstConditionType::Finished, finished),
+        (BurstConditionType::GivingBack, giving_back),
     ]
 }
 
@@ -121,10 +119,7 @@ fn home_failure<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
 /// Whether the instance of the job exists at the target, or has existed.
 fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict {
     let run = &facts.run;
-    let kept = || {
-        let condition = before.conditions.iter().find(|it| it.type_ == "Prepared");
-        condition.map(verdict::copied_from)
-    };
+    let kept = || before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
     let was = kept().filter(|it| it.status == "True");
     if run.state == RunState::Refused || (run.state == RunState::Finishing && was.is_none()) {
         return match run.may_have_run {
@@ -181,8 +176,8 @@ pub(super) fn is_not_portable(burst: &Burst) -> bool {
 }
 
 fn has_not_portable(status: &BurstStatus) -> bool {
-    let mut conditions = status.conditions.iter().filter(|it| it.type_ == "Finished");
-    conditions.any(|it| it.reason == Reason::NotPortable.to_string())
+    let finished = status.condition(BurstConditionType::Finished);
+    finished.is_some_and(|it| it.reason == Reason::NotPortable.to_string())
 }
 
 /// Whether the job has finished.
