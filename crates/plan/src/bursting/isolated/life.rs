@@ -18,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::home::{HomeJob, HomeTurn, cut};
 use super::rivals::{Standing, standing};
-use super::state::{Facts, Problem, is_not_portable, status};
+use super::state::{Facts, Problem, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
     BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
@@ -29,16 +29,6 @@ use crate::bursting::names::object_name;
 use crate::bursting::observed::{BurstObserved, Presence, TargetView};
 use crate::grace::has_archive;
 use crate::time::seconds_after;
-
-/// How long a run is shown after it is over, in seconds: one day.
-pub const RECORD_SECONDS: i64 = 86_400;
-
-/// For how long reading and saving the output is retried, in seconds. A node that is gone does not come
-/// back with it.
-const OUTPUT_SECONDS: i64 = 600;
-
-/// For how long the operator may fail before a job that was never taken is left as it is, in seconds.
-const HOME_SECONDS: i64 = 3600;
 
 /// How soon the target and home are asked again, in seconds: in the first `POLL_DURATION` seconds after the
 /// Burst was created or began to finish, and later.
@@ -69,7 +59,7 @@ pub fn keeps_cluster(burst: &Burst) -> bool {
 }
 
 /// Whether a target does not say what has become of the run: its cluster exists, and does not respond.
-fn is_silent(view: &TargetView) -> bool {
+pub(super) fn is_silent(view: &TargetView) -> bool {
     let exists = match view.presence {
         Presence::ClusterComing(_) | Presence::ClusterReady | Presence::Complete => true,
         Presence::Nothing | Presence::Leaving => false,
@@ -78,22 +68,14 @@ fn is_silent(view: &TargetView) -> bool {
     view.run.is_none() && exists
 }
 
-fn add_message(run: &mut BurstRun, text: &str) {
-    let whole = match run.message.as_str() {
-        "" => text.to_owned(),
-        before => format!("{before}; {text}"),
-    };
-    run.message = cut(&whole);
-}
-
 /// Why a run has not taken place that was given back.
 const GIVEN_BACK: &str = "it was given back before it was started";
 
 /// What is decided, besides the status.
-struct Next {
-    run: BurstRun,
-    step: Option<BurstStep>,
-    problem: Option<Problem>,
+pub(super) struct Next {
+    pub(super) run: BurstRun,
+    pub(super) step: Option<BurstStep>,
+    pub(super) problem: Option<Problem>,
 }
 
 /// Decides what to do about a Burst with an instance of its own.
@@ -125,26 +107,27 @@ pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -
     BurstDecision { status, step, requeue_at }
 }
 
-struct Life<'a> {
-    burst: &'a Burst,
+/// A Burst, and what its next step depends on.
+pub(super) struct Life<'a> {
+    pub(super) burst: &'a Burst,
     cluster: Option<&'a MiniCluster>,
     is_unreadable: bool,
-    view: Option<&'a TargetView>,
-    home: &'a HomeTurn,
-    standing: Standing,
-    now: Timestamp,
+    pub(super) view: Option<&'a TargetView>,
+    pub(super) home: &'a HomeTurn,
+    pub(super) standing: Standing,
+    pub(super) now: Timestamp,
 }
 
 impl Life<'_> {
-    fn next(run: BurstRun) -> Next {
+    pub(super) fn next(run: BurstRun) -> Next {
         Next { run, step: None, problem: None }
     }
 
-    fn step(run: BurstRun, step: BurstStep) -> Next {
+    pub(super) fn step(run: BurstRun, step: BurstStep) -> Next {
         Next { step: Some(step), ..Life::next(run) }
     }
 
-    fn delete_self(run: BurstRun, why: &str) -> Next {
+    pub(super) fn delete_self(run: BurstRun, why: &str) -> Next {
         Life::step(run, BurstStep::DeleteSelf(why.to_owned()))
     }
 
@@ -155,7 +138,7 @@ impl Life<'_> {
     }
 
     /// Whether the job at home can never start again: it is not in an archive either.
-    fn is_home_gone(&self) -> bool {
+    pub(super) fn is_home_gone(&self) -> bool {
         let Some(cluster) = self.cluster else { return !self.is_unreadable };
         let is_over = has_finished(cluster) && !has_archive(&cluster.spec);
         cluster.metadata.deletion_timestamp.is_some() || is_over
@@ -333,71 +316,6 @@ impl Life<'_> {
         Life::next(run)
     }
 
-    /// What remains to do. The output comes first; then home and the target do not wait for each other,
-    /// because what exists there costs.
-    fn finish(&self, mut run: BurstRun) -> Next {
-        // It would be deleted with the Burst.
-        run.output_settled |= self.burst.metadata.deletion_timestamp.is_some();
-        if !run.output_settled {
-            return self.save_output(run);
-        }
-        let problem = if run.home_settled { None } else { self.settle_home(&mut run) };
-        let Some(view) = self.view else { return Next { problem, ..Life::next(run) } };
-        if view.has_any() {
-            let is_leaving = view.presence == Presence::Leaving;
-            return Next { run, step: (!is_leaving).then_some(BurstStep::DeleteObjects), problem };
-        }
-        if !run.home_settled {
-            return Next { problem, ..Life::next(run) };
-        }
-        run.state = match (run.exit_code, run.may_have_run) {
-            (_, false) => RunState::Refused,
-            (Some(0), true) => RunState::Completed,
-            (_, true) => RunState::Failed,
-        };
-        Life::step(run, BurstStep::Finish)
-    }
-
-    fn save_output(&self, mut run: BurstRun) -> Next {
-        let is_late = run
-            .finished_at
-            .parse::<Timestamp>()
-            .is_ok_and(|at| self.now >= seconds_after(at, OUTPUT_SECONDS));
-        let why = match self.view.filter(|view| !is_silent(view)) {
-            _ if is_late => "it could not be read, or saved in this namespace, in time",
-            None => return Life::next(run),
-            Some(view) => match view.run.as_ref().and_then(|it| it.lead_pod.as_ref()) {
-                Some(pod) => return Life::step(run, BurstStep::SaveOutput(pod.clone())),
-                None => "its pod was deleted",
-            },
-        };
-        run.output_settled = true;
-        add_message(&mut run, &format!("its output is lost: {why}"));
-        Life::next(run)
-    }
-
-    /// Records that nothing remains to do at home, if that is so. Returns why that is not known.
-    fn settle_home(&self, run: &mut BurstRun) -> Option<Problem> {
-        let was_never_held = !run.may_have_run && run.urgency.is_none();
-        let is_late = run
-            .finished_at
-            .parse::<Timestamp>()
-            .is_ok_and(|at| self.now >= seconds_after(at, HOME_SECONDS));
-        run.home_settled = match (self.home, &self.standing) {
-            _ if self.is_home_gone() => true,
-            (_, Standing::Behind(_)) if !run.may_have_run => true,
-            (HomeTurn::Job(job), _) => {
-                let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
-                is_over || !run.may_have_run
-            }
-            // Without a lead no job starts, and one that answered would have been recorded.
-            (HomeTurn::NoAnswer(_), _) => was_never_held,
-            (HomeTurn::Failed(_), _) => was_never_held && is_late,
-            (HomeTurn::NotAsked | HomeTurn::Awaited, _) => false,
-        };
-        Problem::of(self.home).filter(|_| !run.home_settled)
-    }
-
     /// The Burst is deleted before its run is over. One that may have run is never run again.
     fn give_back(&self, mut run: BurstRun) -> Next {
         if !has_finalizer(self.burst) {
@@ -435,51 +353,12 @@ impl Life<'_> {
         }
     }
 
-    /// The run is over before the job has finished, or it is not known whether it has.
-    fn stopped(&self, mut run: BurstRun, why: &str) -> Next {
-        run.state = RunState::Finishing;
-        run.finished_at = self.now.to_string();
-        run.message = cut(why);
-        Life::next(run)
-    }
-
     /// Whether a Burst that is being deleted has waited for long enough.
     fn is_grace_over(&self) -> bool {
         let status = self.burst.status.as_ref();
         let since = status.and_then(|it| it.giving_back_since.parse::<Timestamp>().ok());
         let grace = self.burst.spec.grace_seconds();
         since.is_some_and(|since| self.now >= seconds_after(since, grace))
-    }
-
-    /// The run is over, and is shown for a day.
-    fn keep_record(&self, run: BurstRun) -> Next {
-        if has_finalizer(self.burst) {
-            return match self.view {
-                Some(view) if view.has_any() => Life::step(run, BurstStep::DeleteObjects),
-                Some(_) => Life::step(run, BurstStep::Finish),
-                None => Life::next(run),
-            };
-        }
-        if self.burst.metadata.deletion_timestamp.is_some() {
-            return Life::next(run);
-        }
-        // It has no result to show, and keeps its policy from creating one of the same name.
-        if self.has_yielded(&run) && self.burst.owning_policy().is_some() {
-            return Life::delete_self(run, "another Burst runs this job");
-        }
-        match self.record_end(&run).is_some_and(|end| self.now >= end) {
-            true => Life::delete_self(run, "its record is a day old"),
-            false => Life::next(run),
-        }
-    }
-
-    /// Whether it has not run the job because another Burst does, rather than for its jobspec.
-    fn has_yielded(&self, run: &BurstRun) -> bool {
-        run.state == RunState::Refused && !is_not_portable(self.burst)
-    }
-
-    fn record_end(&self, run: &BurstRun) -> Option<Timestamp> {
-        Some(seconds_after(run.finished_at.parse().ok()?, RECORD_SECONDS))
     }
 
     fn requeue_at(&self, status: &BurstStatus, has_step: bool) -> Option<Timestamp> {

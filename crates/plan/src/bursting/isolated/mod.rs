@@ -1,15 +1,18 @@
 //! A Burst that runs one job in an instance of its own.
 //!
-//! `life` decides the next step, `rivals` which of several Bursts runs a job, `home` what the job at home
-//! should become, `state` the status, and `objects` renders what is created at the target.
+//! `life` decides the next step, `finish` the steps at the end of the run, `rivals` which of several Bursts
+//! runs a job, `home` what the job at home should become, `state` the status, and `objects` renders what is
+//! created at the target.
 
+mod finish;
 mod home;
 mod life;
 mod objects;
 mod rivals;
 mod state;
 
+pub use finish::RECORD_SECONDS;
 pub use home::{HomeJob, HomeTurn, home_order, needs_jobspec};
 pub(super) use life::decide;
-pub use life::{RECORD_SECONDS, after_output, keeps_cluster, output_name};
+pub use life::{after_output, keeps_cluster, output_name};
 pub use objects::{IsolatedObjects, IsolatedPods, isolated_objects, isolated_secret_name};
