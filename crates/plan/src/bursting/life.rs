@@ -20,20 +20,10 @@ use super::claim::{claim, invitation, is_claimed, lifetime_end};
 use super::isolated;
 use super::names::{BURST_FINALIZER, object_name};
 use super::observed::{BurstLease, BurstObserved, Presence, TargetFailure, TargetView};
+use super::poll::{SETTLED_POLL_SECONDS, next_poll, next_retry};
 use super::state::{LAST_RETRY, Progress, Stage, status};
 use crate::time::seconds_after;
 use crate::verdict;
-
-/// How soon a target is asked again while something is expected to change there, in seconds. It
-/// cannot be watched: that would need one more permission there, for every object of the namespace.
-const POLL_SECONDS: i64 = 1;
-
-/// For how long that is, in seconds. Then something is wrong that takes longer.
-const POLL_DURATION: i64 = 120;
-
-/// How soon it is asked again otherwise, in seconds: while something is wrong, and while all is well.
-const SLOW_POLL_SECONDS: i64 = 5;
-const SETTLED_POLL_SECONDS: i64 = 15;
 
 /// The shortest time without a job after which a Burst is idle, in seconds: the scheduler needs a
 /// moment to start a job on nodes that have joined.
@@ -381,21 +371,17 @@ fn requeue_at(
     has_step: bool,
     now: Timestamp,
 ) -> Option<Timestamp> {
-    let retry_at = status.retry_at.parse::<Timestamp>().ok();
-    if let Some(retry_at) = retry_at.filter(|at| *at > now) {
+    if let Some(retry_at) = next_retry(status, now) {
         return Some(retry_at);
     }
     let is_settled = !has_step
         && burst.metadata.deletion_timestamp.is_none()
         && status.online >= burst.spec.nodes;
     let since = status.giving_back_since.parse::<Timestamp>().unwrap_or(burst.created());
-    let is_new = now < seconds_after(since, POLL_DURATION);
-    let seconds = match (is_settled, is_new || has_step) {
-        (true, _) => SETTLED_POLL_SECONDS,
-        (false, true) => POLL_SECONDS,
-        (false, false) => SLOW_POLL_SECONDS,
+    let poll = match is_settled {
+        true => seconds_after(now, SETTLED_POLL_SECONDS),
+        false => next_poll(since, has_step, now),
     };
-    let poll = seconds_after(now, seconds);
     let ends = [idle_until(burst, status), Some(lifetime_end(burst))];
     ends.into_iter().flatten().filter(|at| *at > now).chain([poll]).min()
 }

@@ -11,6 +11,7 @@ mod names;
 mod observed;
 mod policy;
 mod policy_burst;
+mod poll;
 mod remote_pool;
 mod spare_ranks;
 mod standalone;

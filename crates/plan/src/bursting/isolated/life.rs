@@ -27,14 +27,9 @@ use crate::bursting::life::{
 use crate::bursting::made_cluster::is_made;
 use crate::bursting::names::object_name;
 use crate::bursting::observed::{BurstObserved, Presence, TargetView};
+use crate::bursting::poll::{POLL_SECONDS, next_poll, next_retry};
 use crate::grace::has_archive;
 use crate::time::seconds_after;
-
-/// How soon the target and home are asked again, in seconds: in the first `POLL_DURATION` seconds after the
-/// Burst was created or began to finish, and later.
-const POLL_SECONDS: i64 = 1;
-const SLOW_POLL_SECONDS: i64 = 5;
-const POLL_DURATION: i64 = 120;
 
 /// Name of the ConfigMap with the output of a run.
 pub fn output_name(burst: &Burst) -> String {
@@ -362,8 +357,7 @@ impl Life<'_> {
     }
 
     fn requeue_at(&self, status: &BurstStatus, has_step: bool) -> Option<Timestamp> {
-        let retry_at = status.retry_at.parse::<Timestamp>().ok();
-        if let Some(retry_at) = retry_at.filter(|at| *at > self.now) {
+        if let Some(retry_at) = next_retry(status, self.now) {
             return Some(retry_at);
         }
         let default = BurstRun::default();
@@ -374,10 +368,7 @@ impl Life<'_> {
         let since = [&run.finished_at, &status.giving_back_since].into_iter();
         let since = since.filter_map(|it| it.parse::<Timestamp>().ok()).max();
         let since = since.unwrap_or(self.burst.created());
-        let is_new = self.now < seconds_after(since, POLL_DURATION);
-        let is_quick = has_step || is_new;
-        let seconds = if is_quick { POLL_SECONDS } else { SLOW_POLL_SECONDS };
-        let poll = seconds_after(self.now, seconds);
+        let poll = next_poll(since, has_step, self.now);
         let end = Some(lifetime_end(self.burst)).filter(|at| *at > self.now);
         end.into_iter().chain([poll]).min()
     }
