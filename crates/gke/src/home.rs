@@ -1,5 +1,6 @@
 //! The Secret at home, from which the burst controller reads the kubeconfig.
 
+use flux_operator_wire::{BURST_LABEL, KUBECONFIG_KEY};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -8,9 +9,6 @@ use crate::pace::{Pace, in_time};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 use k8s_openapi::api::core::v1::Secret;
-
-/// The label by which leftovers are found.
-const LABEL: &str = "flux-framework.org/burst";
 
 /// Under which name the Secret's fields are applied.
 const FIELD_MANAGER: &str = "flux-operator-gke";
@@ -26,8 +24,8 @@ pub(crate) async fn write(
     let secret = json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": { "name": settings.secret, "labels": { LABEL: settings.name } },
-        "stringData": { "kubeconfig": kubeconfig },
+        "metadata": { "name": settings.secret, "labels": { BURST_LABEL: settings.name } },
+        "stringData": { KUBECONFIG_KEY: kubeconfig },
     });
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let mut now = pace;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use flux_operator_wire::{GKE_CREDENTIALS, GKE_SETTINGS, GkeSettings};
+use flux_operator_wire::{GKE_CREDENTIALS, GKE_SETTINGS, GkeSettings, burst_variable};
 
 /// What the program was asked for.
 #[derive(Clone, Debug)]
@@ -57,13 +57,14 @@ impl Settings {
     /// The settings for `up` and `down`, from variables.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingsError> {
         let required = |name| variable(name).ok_or(SettingsError::Missing(name));
-        let nodes = required("BURST_NODES")?;
+        let nodes = required(burst_variable::NODES)?;
         let nodes = nodes.parse().ok().filter(|it| *it > 0);
         Ok(Settings {
-            name: required("BURST_NAME")?,
-            nodes: nodes.ok_or(SettingsError::Invalid("BURST_NODES", "a number of nodes"))?,
-            secret: required("BURST_SECRET")?,
-            namespace: required("BURST_NAMESPACE")?,
+            name: required(burst_variable::NAME)?,
+            nodes: nodes
+                .ok_or(SettingsError::Invalid(burst_variable::NODES, "a number of nodes"))?,
+            secret: required(burst_variable::SECRET)?,
+            namespace: required(burst_variable::NAMESPACE)?,
             ..Settings::for_list(variable)?
         })
     }

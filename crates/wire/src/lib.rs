@@ -22,7 +22,10 @@ pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, HostGroup, JoinPlan, Logging, Program,
     RemoteLead, ReportTarget, Resources, Sidecar,
 };
-pub use gke::{GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings};
+pub use gke::{
+    BURST_LABEL, GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings,
+    KUBECONFIG_KEY, burst_variable,
+};
 pub use join::{
     BrokerFacts, BrokerMismatch, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal,
     JoinRequest,

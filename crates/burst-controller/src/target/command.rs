@@ -7,6 +7,7 @@ use flux_operator_plan::bursting::{
     BURST_LABEL, CommandJobs, Deletion, Growth, Presence, TargetFailure, cluster_secret,
     command_presence, down_job, gke_job, may_exist, object_name,
 };
+use flux_operator_wire::KUBECONFIG_KEY;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,9 +19,6 @@ use serde_json::json;
 use super::made_cluster::Maker;
 use crate::errors::{chain, exists_already, is_forbidden, is_not_found};
 use crate::home::Home;
-
-/// The key of the kubeconfig that the program writes.
-const SECRET_KEY: &str = "kubeconfig";
 
 /// How many Jobs of a Burst are read: one for each size that its cluster has had, and one that deletes
 /// it. Users may create any number with these labels.
@@ -195,7 +193,7 @@ impl Maker for Command {
     fn kubeconfig(&self, burst: &Burst) -> KubeconfigTarget {
         KubeconfigTarget {
             secret: cluster_secret(burst),
-            key: SECRET_KEY.to_owned(),
+            key: KUBECONFIG_KEY.to_owned(),
             namespace: self.target.namespace.clone(),
         }
     }

@@ -4,15 +4,12 @@
 use std::collections::BTreeMap;
 
 use flux_operator_api::Burst;
+pub use flux_operator_wire::BURST_LABEL;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
 /// The finalizer of a Burst, and of a MiniCluster that has Bursts.
 pub const BURST_FINALIZER: &str = "flux-framework.org/bursts";
-
-/// The label of everything that is made for a Burst. Its value is the name of these objects, so that
-/// leftovers are found without the Burst.
-pub const BURST_LABEL: &str = "flux-framework.org/burst";
 
 /// The label with the uid of the MiniCluster whose instance the brokers join.
 pub const BURST_CLUSTER_LABEL: &str = "flux-framework.org/burst-cluster";

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::Burst;
 use flux_operator_api::burst::CommandTarget;
+use flux_operator_wire::{KUBECONFIG_KEY, burst_variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -192,11 +193,11 @@ fn job(burst: &Burst, target: &CommandTarget, name: &str, argv: &[String], nodes
 /// The environment of the program: the user's, and ours, which wins.
 fn environment(burst: &Burst, target: &CommandTarget, nodes: i32) -> Vec<EnvVar> {
     let ours = BTreeMap::from([
-        ("BURST_NAME", object_name(burst)),
-        ("BURST_NODES", nodes.to_string()),
-        ("BURST_SECRET", cluster_secret(burst)),
-        ("BURST_NAMESPACE", burst.namespace().unwrap_or_default()),
-        ("BURST_CLUSTER", burst.spec.cluster.clone()),
+        (burst_variable::NAME, object_name(burst)),
+        (burst_variable::NODES, nodes.to_string()),
+        (burst_variable::SECRET, cluster_secret(burst)),
+        (burst_variable::NAMESPACE, burst.namespace().unwrap_or_default()),
+        (burst_variable::CLUSTER, burst.spec.cluster.clone()),
     ]);
     let users = target.env.iter().filter(|it| !ours.contains_key(it.name.as_str())).cloned();
     let ours = ours.iter().map(|(name, value)| EnvVar {
@@ -249,7 +250,9 @@ pub fn command_presence(
     let failed = failed.or_else(|| {
         is_made.then(|| {
             let secret = cluster_secret(burst);
-            format!("the command has finished and has not written Secret {secret}, key kubeconfig")
+            format!(
+                "the command has finished and has not written Secret {secret}, key {KUBECONFIG_KEY}"
+            )
         })
     });
     let names: Vec<String> = jobs.up.iter().map(ResourceExt::name_any).collect();
