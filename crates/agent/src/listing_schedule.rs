@@ -8,6 +8,11 @@ use flux_operator_wire::JobCounts;
 /// listing takes at most 5 % of a core.
 const COST_FACTOR: u32 = 20;
 
+/// What a list takes at most of a core, and each of its jobs: twice what was measured. On a busy machine
+/// its commands wait for their turn as well, which costs nothing.
+const MAX_COST: Duration = Duration::from_millis(50);
+const MAX_COST_OF_JOB: Duration = Duration::from_micros(110);
+
 /// The minimum time between the starts of two lists.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -28,7 +33,7 @@ pub struct ListingSchedule {
 #[derive(Debug)]
 struct Listing {
     started: Instant,
-    took: Duration,
+    cost: Duration,
     /// The number of jobs just before; `None` if it is not known, or not all was listed.
     counts: Option<JobCounts>,
 }
@@ -42,14 +47,22 @@ impl ListingSchedule {
     pub fn is_due(&self, now: Instant, counts: Option<JobCounts>, is_reported: bool) -> bool {
         let Some(last) = &self.last else { return true };
         let age = now.saturating_duration_since(last.started);
-        let interval = last.took.saturating_mul(COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
+        let interval = last.cost.saturating_mul(COST_FACTOR).clamp(MIN_INTERVAL, MAX_INTERVAL);
         let may_have_changed = counts.is_none() || counts != last.counts || age >= MAX_AGE;
         age >= interval && (may_have_changed || !is_reported)
     }
 
-    /// Records a list, and how long Flux's commands took for it.
-    pub fn record(&mut self, started: Instant, took: Duration, counts: Option<JobCounts>) {
-        self.last = Some(Listing { started, took, counts });
+    /// Records a list of so many jobs, and how long Flux's commands took for it.
+    pub fn record(
+        &mut self,
+        started: Instant,
+        took: Duration,
+        jobs: usize,
+        counts: Option<JobCounts>,
+    ) {
+        let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+        let most = MAX_COST_OF_JOB.saturating_mul(jobs).saturating_add(MAX_COST);
+        self.last = Some(Listing { started, cost: took.min(most), counts });
     }
 }
 
@@ -61,10 +74,10 @@ mod tests {
         Some(JobCounts { pending, running: 1, inactive })
     }
 
-    /// Whether jobs are listed this long after a list that took `took` milliseconds.
+    /// Whether jobs are listed this long after a list of 10,000 that took `took` milliseconds.
     fn is_due_after(took: u64, seconds: f64, now: Option<JobCounts>, is_reported: bool) -> bool {
         let (start, mut schedule) = (Instant::now(), ListingSchedule::default());
-        schedule.record(start, Duration::from_millis(took), counts(3, 0));
+        schedule.record(start, Duration::from_millis(took), 10_000, counts(3, 0));
         schedule.is_due(start + Duration::from_secs_f64(seconds), now, is_reported)
     }
 
@@ -86,5 +99,13 @@ mod tests {
         assert!(!is_due_after(650, 12.9, counts(4, 0), false));
         assert!(is_due_after(650, 13.0, counts(4, 0), true));
         assert!(is_due_after(9_000, 30.0, counts(4, 0), true), "the operator waits for it");
+    }
+
+    /// Otherwise a job that has finished meanwhile would be taken for one that needs nodes.
+    #[test]
+    fn a_short_list_is_renewed_soon_on_a_busy_machine_too() {
+        let (start, mut schedule) = (Instant::now(), ListingSchedule::default());
+        schedule.record(start, Duration::from_secs(3), 4, counts(3, 0));
+        assert!(schedule.is_due(start + Duration::from_millis(1100), counts(2, 1), true));
     }
 }

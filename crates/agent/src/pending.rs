@@ -90,13 +90,14 @@ impl PendingJobs {
         let listed = self.query_pending().zip(self.query_running());
         let took = started.elapsed();
         let Some((pending, running)) = listed else {
-            self.schedule.record(started, took, None);
+            self.schedule.record(started, took, usize::MAX, None);
             return Vec::new();
         };
         self.read_jobspecs(&pending);
         let is_complete = pending.iter().all(|job| self.jobspecs.contains_key(&job.id));
         // The time for jobspecs does not count: each is read once.
-        self.schedule.record(started, took, counts.filter(|_| is_complete));
+        let listed = pending.len() + running.len();
+        self.schedule.record(started, took, listed, counts.filter(|_| is_complete));
         let drained = if pending.is_empty() { None } else { self.drained_ranks() };
         let in_order = !pending.is_empty() && self.scheduler.is_simple();
         let busy = IdSet::union_all(running.iter().map(|job| &job.ranks));

@@ -242,7 +242,9 @@ fn trouble(status: &BurstStatus) -> Option<String> {
 /// Until when a target is not tried again after a Burst that was of no use: otherwise the next one would
 /// follow at once, for the same job.
 fn useless_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> Option<Timestamp> {
-    let since = status.giving_back_since.parse().ok()?;
+    // A Burst that is deleted says so in its status a moment later.
+    let deleted_at = burst.metadata.deletion_timestamp.as_ref().map(|it| it.0);
+    let since = status.giving_back_since.parse().ok().or(deleted_at)?;
     if status.online == 0 && status.joined_at.is_empty() {
         return Some(seconds_after(since, NOT_JOINED_SECONDS));
     }
@@ -430,10 +432,16 @@ mod tests {
             (json!({ "online": 0, "joinedAt": since }), "f3", Some(at(900 + UNUSED_SECONDS))),
         ];
         for (mut status, job, until) in cases {
-            status["givingBackSince"] = since.clone().into();
-            let burst = burst(json!({ "status": status, "spec": { "jobs": [job] } }));
             let waiting = HashSet::from([2]);
-            assert_eq!(pool(&burst, &waiting, at(1000)).useless_until, until, "{status} {job}");
+            let deleted = json!({ "metadata": { "deletionTimestamp": since },
+                "status": status, "spec": { "jobs": [job] } });
+            status["givingBackSince"] = since.clone().into();
+            let recorded = json!({ "status": status, "spec": { "jobs": [job] } });
+            // Its status says so a moment after it was deleted.
+            for patch in [recorded, deleted] {
+                let pool = pool(&burst(patch.clone()), &waiting, at(1000));
+                assert_eq!(pool.useless_until, until, "{patch}");
+            }
         }
     }
 }
