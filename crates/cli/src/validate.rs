@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use flux_operator_api::burst::BurstTarget;
 use flux_operator_api::manifest::{Document, Manifest};
 use flux_operator_api::validate::{self, Problem, Validate};
-use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, FluxJob, FluxSetup, MiniCluster};
+use flux_operator_flux::JobId;
 use flux_operator_plan::Valid;
 use flux_operator_plan::queueing::setup;
 use flux_operator_plan::queueing::workload::{self, JobContext};
@@ -22,9 +24,10 @@ use crate::{input, print};
 use invitations::invitation_warnings;
 use together::{LabelledDocument, join_warnings};
 
-/// Check manifests of MiniClusters, FluxJobs and FluxSetups without a cluster, with the rules of
-/// the API server and those of the operator, and with each other. Prints one line per problem. A
-/// Secret that one of the MiniClusters names, as in the file of an invitation, is checked for its keys.
+/// Check manifests of MiniClusters, FluxJobs, FluxSetups, BurstPolicies and Bursts without a cluster,
+/// with the rules of the API server and those of the operator, and with each other. Prints one line per
+/// problem. A Secret that one of the MiniClusters names, as in the file of an invitation, is checked for
+/// its keys.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Manifest to check; `-` is standard input. Can be given more than once.
@@ -89,12 +92,25 @@ fn check(
     Ok(problems.is_empty())
 }
 
-/// Settings of a MiniCluster that are valid but probably a mistake.
+/// Settings of an object that are valid but probably a mistake.
 fn warnings(document: &Document) -> Vec<Problem> {
-    let minicluster = (document.kind() == Some(MiniCluster::KIND))
-        .then(|| validate::read_minicluster(&document.value).ok())
-        .flatten();
-    minicluster.map(|minicluster| validate::warnings(&minicluster)).unwrap_or_default()
+    match document.kind() {
+        Some(MiniCluster::KIND) => validate::read_minicluster(&document.value)
+            .map(|minicluster| validate::warnings(&minicluster))
+            .unwrap_or_default(),
+        Some(BurstPolicy::KIND) => validate::read::<BurstPolicy>(&document.value)
+            .ok()
+            .filter(|policy| policy.spec.isolated == Some(true))
+            .filter(|policy| !policy.spec.targets.iter().any(BurstTarget::is_elsewhere))
+            .map(|_| {
+                let message = "no target is in another Kubernetes cluster, where jobs could run as a \
+                               whole: add one, or set isolated to false";
+                Problem::new("spec.isolated", message)
+            })
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// Why the operator would refuse an object that passes the other checks.
@@ -124,6 +140,12 @@ fn refusal(document: &Document) -> Option<String> {
                 node_capacity: nodes,
             };
             setup::read(&setup, context).problem.map(|mistake| mistake.message)
+        }
+        Some(Burst::KIND) => {
+            let job = validate::read::<Burst>(&document.value).ok()?.spec.isolated_job;
+            let error = job.parse::<JobId>().err().filter(|_| !job.is_empty())?;
+            let hint = "`flux jobs` prints ids, such as f2bGzJKq";
+            Some(format!("spec.isolatedJob: is {job:?}, which is no job id: {error}: {hint}"))
         }
         _ => None,
     }

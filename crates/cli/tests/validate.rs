@@ -49,6 +49,68 @@ fn a_probable_mistake_is_only_a_warning() {
 }
 
 #[test]
+fn names_and_job_ids_of_bursts_say_what_is_expected() {
+    let long = "a".repeat(254);
+    let allowed = "a".repeat(253);
+    for (name, job, expected) in [
+        (allowed.as_str(), "f2bGzJKq", ""),
+        ("tonight", "60565749760", ""),
+        ("tonight", "", ""),
+        ("tonight", "x", "spec.isolatedJob: is \"x\", which is no job id: "),
+        (
+            "tonight",
+            "ƒ2bGzJKq",
+            "spec.isolatedJob: is \"ƒ2bGzJKq\": expected the id of a job, such as f2bGzJKq, with f instead of ƒ",
+        ),
+        (long.as_str(), "f2bGzJKq", "metadata.name: has 254 characters: must have at most 253"),
+        ("To_night", "f2bGzJKq", "metadata.name: is \"To_night\": expected lowercase letters, "),
+    ] {
+        let manifest = format!(
+            "
+apiVersion: flux-framework.org/v1alpha2
+kind: Burst
+metadata: {{name: {name}}}
+spec:
+  cluster: fs
+  nodes: 2
+  isolatedJob: '{job}'
+  target: {{name: away, maxNodes: 2, kubeconfig: {{secret: away}}}}
+"
+        );
+        let result = validate_input(manifest.as_bytes());
+        let errors = errors(&result);
+        assert_eq!(result.status.success(), expected.is_empty(), "{job}: {errors}");
+        assert!(errors.contains(expected), "{errors}");
+    }
+}
+
+#[test]
+fn a_policy_whose_jobs_can_run_nowhere_is_a_warning() {
+    let policy = |target: &str| {
+        format!(
+            "
+apiVersion: flux-framework.org/v1alpha2
+kind: BurstPolicy
+metadata: {{name: cloud}}
+spec:
+  selector: {{}}
+  isolated: true
+  limits: {{nodes: 2}}
+  targets: [{{name: a, maxNodes: 2, {target}}}]
+"
+        )
+    };
+    let result = validate_input(policy("cluster: {}").as_bytes());
+    let warned = errors(&result);
+    assert_eq!(result.status.code(), Some(0));
+    let expected =
+        "standard input: warning: spec.isolated: no target is in another Kubernetes cluster";
+    assert!(warned.starts_with(expected), "{warned}");
+    let result = validate_input(policy("kubeconfig: {secret: away}").as_bytes());
+    assert_eq!(errors(&result), "");
+}
+
+#[test]
 fn the_invalid_one_of_two_documents_is_named() {
     let bad = GOOD.replace("size: 4", "size: 0").replace("good", "second");
     let result = validate_input(format!("{GOOD}---{bad}").as_bytes());

@@ -125,14 +125,19 @@ fn check_name_and_rules(schema: &Schema, object: &Value) -> Vec<Problem> {
     }
 }
 
+/// The longest name of any object in Kubernetes.
+const MAX_NAME: usize = 253;
+
 /// Checks what the API server requires of every name, before the rules of a kind.
 fn check_name(object: &Value) -> Option<Problem> {
     let problem = |message: String| Some(Problem::new("metadata.name", message));
     let Some(name) = object["metadata"]["name"].as_str() else {
         return problem("is required".into());
     };
-    let is_subdomain = name.len() <= 253 && name.split('.').all(beyond_schema::is_label);
-    if is_subdomain {
+    if name.len() > MAX_NAME {
+        return problem(format!("has {} characters: must have at most {MAX_NAME}", name.len()));
+    }
+    if name.split('.').all(beyond_schema::is_part_of_name) {
         return None;
     }
     problem(format!(

@@ -60,7 +60,7 @@ const WORDS: [(&str, &str); 23] = [
         "lowercase letters, digits, '-' and '.', starting and ending with a letter or digit",
     ),
     (r"^[0-9]+(\.[0-9]+)?$", "an amount such as 12 or 0.35"),
-    (r"^[0-9A-Za-z.]*$", "the id of a job, such as f2bGzJKq"),
+    (r"^[0-9A-Za-z.]*$", "the id of a job, such as f2bGzJKq, with f instead of ƒ"),
     (
         r"^v[0-9]+\.[0-9]+\.[0-9]+([-+.][0-9A-Za-z.+-]*)?$",
         "a version of Kubernetes such as v1.34.0",

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use flux_operator_api::Burst;
+use flux_operator_api::burst::RunState;
 use flux_operator_flux::JobId;
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -25,6 +26,8 @@ pub(super) async fn print_output(session: &Session, cluster: &str, job: JobId) -
         Err(error) => return Err(session.explain(error, "failed to list Bursts").await),
     };
     let Some(burst) = run_of(cluster, job, &bursts) else {
+        // A record may outlive its MiniCluster.
+        session.minicluster(cluster).await?;
         bail!(
             "no Burst has run job {job} of {cluster:?} in an instance of its own, or that is more than \
              a day ago\nhint: the output of other jobs is printed by `flux job attach {job}` in `{}`",
@@ -37,7 +40,21 @@ pub(super) async fn print_output(session: &Session, cluster: &str, job: JobId) -
             "" => String::new(),
             message => format!(": {message}"),
         };
-        bail!("job {job} has no output: it is {}{why}", run.state.as_str());
+        let hint = match run.state {
+            RunState::Holding | RunState::Starting | RunState::Running | RunState::Finishing => {
+                let jobs = session.command(&format!("jobs {cluster}"));
+                format!("there is output when it has finished; `{jobs}` shows its state")
+            }
+            RunState::Refused => {
+                let explain = session.command(&format!("why {cluster} --job {job}"));
+                format!("it has not run elsewhere; `{explain}` shows why it waits")
+            }
+            RunState::Completed | RunState::Failed => {
+                "it is not run again: submit the job again to have it".to_owned()
+            }
+        };
+        let state = run.state.as_str().to_lowercase();
+        bail!("job {job} has no output: it is {state}{why}\nhint: {hint}");
     }
     let found = session.api::<ConfigMap>().get_opt(&run.output).await;
     let found = match found {

@@ -135,7 +135,9 @@ impl Session {
     /// The error for an object that does not exist, with similar names.
     pub(super) fn not_found(&self, what: &str, name: &str, names: &[String]) -> anyhow::Error {
         let namespace = &self.namespace;
-        anyhow!("there is no {what} {name:?} in {namespace}\nhint: {}", suggest_names(name, names))
+        let list = self.command(list_command(what));
+        let hint = suggest_names(name, names, &list);
+        anyhow!("there is no {what} {name:?} in {namespace}\nhint: {hint}")
     }
 
     /// An error of the API server, with a hint about what to do.
@@ -201,8 +203,17 @@ fn with_server_message(what: &str, error: kube::Error) -> anyhow::Error {
     }
 }
 
-/// Suggests similar names.
-fn suggest_names(name: &str, names: &[String]) -> String {
+/// The command that lists all objects of a kind.
+fn list_command(what: &str) -> &'static str {
+    match what {
+        "Burst" => "burst list",
+        "FluxSetup" => "queue",
+        _ => "list",
+    }
+}
+
+/// Suggests similar names, or the command that lists all.
+fn suggest_names(name: &str, names: &[String], list: &str) -> String {
     /// The maximum number of suggestions.
     const MAX_SUGGESTIONS: usize = 3;
     // Chosen by hand: a short name with one wrong or missing letter is above it.
@@ -219,7 +230,7 @@ fn suggest_names(name: &str, names: &[String]) -> String {
     match (names.len(), alike.is_empty()) {
         (0, _) => "there are none in this namespace; choose another namespace with -n".into(),
         (1..=MAX_SUGGESTIONS, true) => format!("there is {}", quoted(names.iter().collect())),
-        (_, true) => "`kubectl minicluster list` lists all".into(),
+        (_, true) => format!("`{list}` lists all"),
         (_, false) => {
             format!("did you mean {}?", quoted(alike.into_iter().map(|(_, name)| name).collect()))
         }
@@ -243,9 +254,10 @@ mod tests {
     #[test]
     fn similar_names_are_suggested_best_first() {
         let names = ["hello", "hello-2", "lammps", "a", "b"].map(String::from);
-        assert_eq!(suggest_names("hallo", &names), "did you mean \"hello\" or \"hello-2\"?");
-        assert_eq!(suggest_names("zzz", &names), "`kubectl minicluster list` lists all");
-        assert_eq!(suggest_names("zzz", &names[2..3]), "there is \"lammps\"");
-        assert!(suggest_names("zzz", &[]).starts_with("there are none"));
+        let suggest = |name: &str, names: &[String]| suggest_names(name, names, "minicluster list");
+        assert_eq!(suggest("hallo", &names), "did you mean \"hello\" or \"hello-2\"?");
+        assert_eq!(suggest("zzz", &names), "`minicluster list` lists all");
+        assert_eq!(suggest("zzz", &names[2..3]), "there is \"lammps\"");
+        assert!(suggest("zzz", &[]).starts_with("there are none"));
     }
 }

@@ -150,6 +150,50 @@ fn bursts_are_given_back_by_deletion() {
 }
 
 #[test]
+fn a_burst_that_does_not_exist_is_listed_by_the_right_command() {
+    let mut objects = objects();
+    objects.extend(["a", "b", "c"].map(|name| burst(name, json!({}))));
+    let (code, _, errors, changes) = run(&["burst", "give-back", "zzz"], objects);
+    let expected = "error: there is no Burst \"zzz\" in default\n\
+                    hint: `kubectl minicluster burst list` lists all\n";
+    assert_eq!((code, errors.as_str(), changes.len()), (Some(1), expected, 0));
+}
+
+#[test]
+fn a_job_without_output_has_a_hint() {
+    let run_of = |name: &str, job: &str, run: Value| {
+        let mut burst = burst(name, json!({ "run": run }));
+        burst["spec"]["isolatedJob"] = json!(job);
+        burst
+    };
+    let mut objects = objects();
+    objects.extend([
+        run_of("running", "f2", json!({ "state": "Running" })),
+        run_of("lost", "f3", json!({ "state": "Failed", "message": "it was lost" })),
+        run_of("refused", "f4", json!({ "state": "Refused", "message": "it is interactive" })),
+    ]);
+    for (name, job, expected) in [
+        (
+            "fs",
+            "f2",
+            "it is running\nhint: there is output when it has finished; `kubectl minicluster jobs fs`",
+        ),
+        ("fs", "f3", "it is failed: it was lost\nhint: it is not run again: submit the job again"),
+        (
+            "fs",
+            "f4",
+            "it is refused: it is interactive\nhint: it has not run elsewhere; `kubectl minicluster why fs --job ƒ4`",
+        ),
+        ("fs", "f5", "error: no Burst has run job ƒ5 of \"fs\""),
+        ("sf", "f5", "error: there is no MiniCluster \"sf\" in default\nhint: "),
+    ] {
+        let (code, output, errors, _) = run(&["logs", name, "--job", job], objects.clone());
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{job}");
+        assert!(errors.contains(expected), "{job}: {errors}");
+    }
+}
+
+#[test]
 fn leftovers_are_listed_and_not_deleted() {
     let (code, output, errors, home, there) = cleanup(&[], "");
     assert_eq!(code, Some(0), "{errors}");

@@ -65,12 +65,13 @@ pub(super) fn check_selector(selector: &LabelSelector, path: &str, problems: &mu
 
 /// Whether a name is a DNS label, as names of volumes are.
 pub(in crate::validate) fn is_label(name: &str) -> bool {
+    name.len() <= 63 && is_part_of_name(name)
+}
+
+/// Whether a text may be between the dots of an object's name. The API server limits only the whole name.
+pub(in crate::validate) fn is_part_of_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    name.len() <= 63
-        && name.bytes().all(inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.is_empty()
+    text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-') && !text.is_empty()
 }
 
 fn is_label_value(value: &str) -> bool {

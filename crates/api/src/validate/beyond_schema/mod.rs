@@ -13,4 +13,4 @@ mod labels;
 pub(super) mod minicluster;
 mod remote;
 
-pub(super) use labels::is_label;
+pub(super) use labels::is_part_of_name;

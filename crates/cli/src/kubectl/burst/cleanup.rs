@@ -57,7 +57,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAMESPACE", requires = "target")]
     target_namespace: Option<String>,
 
-    /// At the target, only what was made for MiniClusters that exist in this Kubernetes cluster.
+    /// Leave out what was made for MiniClusters that do not exist in this Kubernetes cluster, or that you
+    /// may not list.
     #[arg(long)]
     known_only: bool,
 

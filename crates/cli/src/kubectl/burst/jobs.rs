@@ -90,7 +90,16 @@ pub(in crate::kubectl) async fn run(session: &Session, arguments: &Arguments) ->
         None => text(&rows.items),
     };
     print::output(text)?;
+    if arguments.output.is_none() {
+        reasons(&rows.items).for_each(|reason| print::message(format_args!("{reason}")));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why jobs have no exit code: they could not run elsewhere, or were lost there.
+fn reasons(rows: &[JobRow]) -> impl Iterator<Item = String> {
+    let has_reason = |row: &&JobRow| row.exit_code.is_none() && !row.message.is_empty();
+    rows.iter().filter(has_reason).map(|row| format!("{}: {}: {}", row.job, row.state, row.message))
 }
 
 /// The Burst that runs a job of a MiniCluster in an instance of its own, or has run it: the newest, and
@@ -221,5 +230,17 @@ mod tests {
         assert_eq!((rows[0].target.as_str(), rows[2].target.as_str()), ("", "gke"));
         let text = text(&rows);
         assert!(text.lines().last().unwrap().trim().ends_with("fs-away-2   7"), "{text}");
+    }
+
+    #[test]
+    fn a_job_without_an_exit_code_has_a_reason() {
+        let bursts = [
+            isolated("fs-away-1", 3, json!({ "state": "Failed", "message": "it was lost" })),
+            isolated("fs-away-2", 4, json!({ "state": "Failed", "exitCode": 7, "message": "7" })),
+            isolated("fs-away-3", 5, json!({ "state": "Running" })),
+        ];
+        let rows = rows_of("fs", &[], &[], &bursts);
+        let expected = format!("{}: failed: it was lost", JobId::from(3));
+        assert_eq!(reasons(&rows).collect::<Vec<_>>(), [expected]);
     }
 }
