@@ -64,6 +64,8 @@ impl Situation {
         let free = online.difference(&taken);
         let jobs: Vec<Job> = shown.items.iter().map(job).collect();
         let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
+        let bursts: Vec<&Burst> =
+            bursts.iter().copied().filter(|burst| is_for(burst, cluster)).collect();
         // Those with an instance of their own have no ranks of this one.
         let isolated = bursts.iter().filter_map(|burst| IsolatedRun::of(burst, &waiting)).collect();
         let joining: Vec<&Burst> =
@@ -195,6 +197,14 @@ fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember
         }
     }
     members
+}
+
+/// Whether a Burst is for this MiniCluster, rather than for one of the same name that was deleted: jobs of
+/// another instance may have the same ids.
+fn is_for(burst: &Burst, cluster: &MiniCluster) -> bool {
+    let status = burst.status.as_ref();
+    let started_for = status.map(|status| status.cluster_uid.as_str()).unwrap_or_default();
+    started_for.is_empty() || cluster.uid().as_deref() == Some(started_for)
 }
 
 fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
@@ -377,6 +387,25 @@ mod tests {
             let shown = InstanceJobs { items: vec![item], ..shown() };
             let Situation { instance, .. } = situation(&shown, &cluster(json!({})), &[&burst]);
             assert_eq!(instance.isolated[0].useless_until, until, "{job}");
+        }
+    }
+
+    /// The record of a run is kept for a day, and ids of jobs begin anew with each instance.
+    #[test]
+    fn bursts_of_a_deleted_minicluster_of_the_same_name_are_not_its_successors() {
+        let mut cluster = cluster(json!({}));
+        cluster.metadata.uid = Some("new".into());
+        let item = InstanceJob { id: 2, ..InstanceJob::default() };
+        let shown = InstanceJobs { items: vec![item], ..shown() };
+        for (uid, is_its_own) in [("", true), ("new", true), ("old", false)] {
+            let of = |spec: Value| {
+                burst(json!({ "spec": spec, "status": { "clusterUid": uid, "online": 0,
+                    "run": { "state": "Completed" } } }))
+            };
+            let (run, joining) = (of(json!({ "isolatedJob": "f3" })), of(json!({})));
+            let Situation { instance, pools, .. } = situation(&shown, &cluster, &[&run, &joining]);
+            let expected = usize::from(is_its_own);
+            assert_eq!((instance.isolated.len(), pools.len()), (expected, expected), "{uid}");
         }
     }
 
