@@ -146,11 +146,8 @@ fn parse(value: &Value, depth: usize) -> Result<Constraint, ConstraintError> {
             Ok(Constraint::Hosts(hosts))
         }
         "ranks" => {
-            let mut ranks = IdSet::new();
-            for text in texts() {
-                ranks = ranks.union(&text?.parse::<IdSet>().map_err(|_| invalid())?);
-            }
-            Ok(Constraint::Ranks(ranks))
+            let sets = texts().map(|text| text?.parse::<IdSet>().map_err(|_| invalid()));
+            Ok(Constraint::Ranks(IdSet::union_all(&sets.collect::<Result<Vec<_>, _>>()?)))
         }
         other => Err(ConstraintError::Operator(other.into())),
     }
