@@ -13,9 +13,10 @@ use crate::job_match::select;
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
 use crate::shrink::{give_back, shrink};
+use crate::situation::NOT_JOINED_SECONDS;
 use crate::stabilization::Stabilization;
 use crate::supply::Supply;
-use crate::time::{earlier, next_day};
+use crate::time::{earlier, next_day, seconds_after};
 use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyState, Pool};
 
 /// Decides about the bursts of one MiniCluster, and answers every pending job.
@@ -442,6 +443,9 @@ fn failed_targets(
             *known = until.max(*known);
         }
     }
+    // One that is later is of a clock that was wrong.
+    let latest = seconds_after(now, NOT_JOINED_SECONDS);
+    failed.values_mut().for_each(|until| *until = latest.min(*until));
     failed.retain(|_, until| *until > now);
     failed
 }

@@ -15,7 +15,7 @@ use crate::{Instance, IsolatedRun, Job, Node, Pool, PoolMember, PoolState};
 
 /// How long a target is not tried again after a Burst whose brokers did not join, and after one for whose
 /// jobs its nodes were not enough, in seconds.
-const NOT_JOINED_SECONDS: i64 = 600;
+pub(crate) const NOT_JOINED_SECONDS: i64 = 600;
 const UNUSED_SECONDS: i64 = 120;
 
 /// What a decision is about.
@@ -40,7 +40,9 @@ impl IdleRanks {
     fn note(&mut self, ranks: impl Iterator<Item = u32>, free: &IdSet, now: Timestamp) {
         let before = std::mem::take(&mut self.0);
         let free = ranks.filter(|rank| free.contains(*rank));
-        self.0 = free.map(|rank| (rank, before.get(&rank).copied().unwrap_or(now))).collect();
+        // A time in the future is of a clock that was wrong.
+        let since = |rank| before.get(&rank).map_or(now, |since| now.min(*since));
+        self.0 = free.map(|rank| (rank, since(rank))).collect();
     }
 }
 
@@ -376,6 +378,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn ranks_are_free_since_now_at_the_latest_if_the_clock_was_wrong() {
+        let cluster = cluster(json!({ "leases": [lease("burst-1", "2-3")] }));
+        let (burst, mut idle) = (burst(json!({})), IdleRanks::default());
+        for now in [at(90_000), at(30), at(40)] {
+            Situation::of(&cluster, &shown(), &[&burst], &mut idle, now);
+        }
+        assert_eq!(idle, IdleRanks([(2, at(30)), (3, at(30))].into()));
+    }
+
     /// Its user has canceled it, or it has started at home: its target has not failed.
     #[test]
     fn a_run_of_a_job_that_does_not_wait_any_more_does_not_keep_its_target_from_others() {
@@ -392,7 +404,7 @@ mod tests {
 
     /// The record of a run is kept for a day, and ids of jobs begin anew with each instance.
     #[test]
-    fn bursts_of_a_deleted_minicluster_of_the_same_name_are_not_its_successors() {
+    fn bursts_of_a_deleted_minicluster_are_not_of_one_that_has_its_name() {
         let mut cluster = cluster(json!({}));
         cluster.metadata.uid = Some("new".into());
         let item = InstanceJob { id: 2, ..InstanceJob::default() };

@@ -340,6 +340,18 @@ fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
 }
 
 #[test]
+fn a_target_is_tried_again_ten_minutes_later_if_the_clock_was_wrong() {
+    let policies = [policy("p", target("a"))];
+    let key = ("p".to_owned(), "a".to_owned());
+    let memory = Memory { failed: [(key, at(90_000))].into(), ..Memory::default() };
+    let at_time =
+        |memory, time| decide(&instance(2, 0), &policies, &[], &[nodes(1, 2)], memory, at(time));
+    let first = at_time(&memory, 100);
+    assert_eq!(first.requeue_at, Some(at(700)));
+    assert_eq!(reasons(&at_time(&first.memory, 700)), [AnswerReason::Requested]);
+}
+
+#[test]
 fn nodes_that_are_not_expected_any_more_are_requested_elsewhere() {
     let mut policy = policy("p", target("a"));
     policy.spec.targets.push(target("b"));
