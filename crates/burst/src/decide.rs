@@ -66,14 +66,18 @@ pub fn decide(
     let mut outcomes = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let outcome = match blocker {
-            Some(blocker)
-                if !job.is_held && !run.is_too_large(job) && run.isolated(job).is_none() =>
-            {
-                Outcome::of(Why::BlockedByJob { job: blocker })
-            }
+            Some(blocker) if !job.is_held && !run.is_too_large(job) => match run.isolated(job) {
+                Some(run) => Outcome::RunsIsolated { run },
+                None => Outcome::of(Why::BlockedByJob { job: blocker }),
+            },
             _ => run.consider(job, index),
         };
-        let waits = matches!(outcome, Outcome::Refused { .. }) && !job.is_held;
+        let waits_here = match outcome {
+            Outcome::Refused { .. } => true,
+            Outcome::RunsIsolated { run } => instance.isolated[run].refusal.is_some(),
+            _ => false,
+        };
+        let waits = waits_here && !job.is_held;
         if waits && blocker.is_none() && !instance.skips_blocked {
             blocker = Some(job.id);
         }
@@ -143,7 +147,12 @@ impl<'a> Run<'a> {
 
     fn consider(&mut self, job: &'a Job, index: usize) -> Outcome<'a> {
         if let Some(run) = self.isolated(job) {
-            return Outcome::RunsIsolated { run };
+            // One that cannot run elsewhere starts here as soon as it can.
+            let is_here = self.instance.isolated[run].refusal.is_some() && !job.is_held;
+            return match is_here && self.starts(job, index) {
+                true => Outcome::Starts,
+                false => Outcome::RunsIsolated { run },
+            };
         }
         // A job beyond the rank table may be held by its user: the simple scheduler refuses it otherwise.
         let is_too_large = self.is_too_large(job);
@@ -194,6 +203,20 @@ impl<'a> Run<'a> {
             }
             Err(outcome) => outcome,
         }
+    }
+
+    /// Whether nodes that are online are enough for a job, which it takes then.
+    fn starts(&mut self, job: &Job, index: usize) -> bool {
+        let Ok(constraint) = self.constraints.of(index) else { return false };
+        if self.is_too_large(job) || !self.effort.spend(constraint) {
+            return false;
+        }
+        let (parts, rest) = self.supply.online(job.need(), constraint);
+        if rest.is_met() {
+            self.supply.take(parts);
+            self.requests.forget_refusals();
+        }
+        rest.is_met()
     }
 
     /// The pool whose nodes, when they come up, are enough for a job: the one it waited for before,

@@ -90,6 +90,22 @@ fn a_job_that_runs_elsewhere_is_requested_once_and_takes_no_nodes() {
     assert!(decision.answers[1].message.starts_with("it waits for a debugger"));
 }
 
+/// Its jobspec cannot run elsewhere, so that it is a job of this instance.
+#[test]
+fn a_job_that_was_refused_elsewhere_starts_here_or_blocks_those_behind_it() {
+    let mut instance = Instance { skips_blocked: false, ..instance(4, 2) };
+    instance.isolated = vec![IsolatedRun { refusal: Some("why".into()), ..run(1) }];
+    let policies = [elsewhere(Some(false))];
+    let decision = decided(&instance, &policies, &[nodes(1, 4), nodes(2, 4)]);
+    assert_eq!(reasons(&decision), [AnswerReason::NotPortable, AnswerReason::BlockedByJob]);
+    assert_eq!(decision.actions, []);
+    let decision = decided(&instance, &policies, &[nodes(1, 2), nodes(2, 2)]);
+    assert_eq!(reasons(&decision), [AnswerReason::StartsHere, AnswerReason::Requested]);
+    // Its user holds it.
+    let decision = decided(&instance, &policies, &[held(nodes(1, 2)), nodes(2, 2)]);
+    assert_eq!(reasons(&decision), [AnswerReason::NotPortable, AnswerReason::StartsHere]);
+}
+
 /// It would keep the policy from running the job for a day.
 #[test]
 fn a_second_burst_that_was_refused_says_nothing_about_the_job() {
