@@ -67,6 +67,22 @@ fn a_job_that_starts_or_finishes_at_home_meanwhile_is_not_run() {
     }
 }
 
+/// Flux was about to start it when it was held.
+#[test]
+fn a_job_that_starts_at_home_before_it_does_at_the_target_is_not_run_there() {
+    for state in [HomeJobState::Started, HomeJobState::Finished] {
+        let mut run = Run::new(16);
+        run.has_no_nodes = true;
+        run.settle();
+        assert_eq!((run.run().state, &run.presence), (RunState::Starting, &Presence::Complete));
+        run.home = state;
+        run.settle();
+        assert!(run.burst.is_none(), "{:?}", run.run());
+        assert_eq!((run.started, run.home), (0, state));
+        assert_eq!(run.presence, Presence::Nothing);
+    }
+}
+
 #[test]
 fn a_target_that_has_no_nodes_is_given_up_and_the_job_waits_as_before() {
     for urgency in [0, 16] {

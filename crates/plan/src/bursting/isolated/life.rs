@@ -243,6 +243,20 @@ impl Life<'_> {
                 }
             },
             HomeJobState::Pending => Life::next(run),
+            HomeJobState::Started | HomeJobState::Finished | HomeJobState::Missing => {
+                self.not_waiting(run)
+            }
+        }
+    }
+
+    /// Gives the Burst back if the job does not wait at home any more.
+    fn not_waiting(&self, run: BurstRun) -> Next {
+        let state = match self.home {
+            HomeTurn::Job(job) => job.state,
+            _ => return Life::next(run),
+        };
+        match state {
+            HomeJobState::Pending | HomeJobState::Held => Life::next(run),
             HomeJobState::Started => Life::delete_self(run, "the job has started at home"),
             HomeJobState::Finished => Life::delete_self(run, "the job has finished at home"),
             HomeJobState::Missing => Life::delete_self(run, "there is no such job at home"),
@@ -304,6 +318,8 @@ impl Life<'_> {
             None if is_lost => {
                 run.message = "it was lost: its Job at the target was deleted".into()
             }
+            // Flux may have been about to start it when it was held.
+            None if run.started_at.is_empty() => return self.not_waiting(run),
             None => return Life::next(run),
         }
         run.state = RunState::Finishing;
