@@ -1,5 +1,6 @@
 //! `flux-operator manifests`: the manifests that install the operator, as YAML.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,6 +83,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 impl Arguments {
+    /// The namespaces with policies, each once: otherwise their roles would be printed twice.
+    fn burst_namespaces(&self) -> Vec<String> {
+        let namespaces: BTreeSet<&String> = self.burst_namespace.iter().collect();
+        namespaces.into_iter().cloned().collect()
+    }
+
     fn settings(&self) -> Result<InstallSettings> {
         if self.namespaced.is_some() && !self.burst_namespace.is_empty() {
             bail!(
@@ -98,7 +105,7 @@ impl Arguments {
             replicas: self.replicas,
             network_policy: self.network_policy,
             gateway: !self.no_gateway,
-            burst_namespaces: self.burst_namespace.clone(),
+            burst_namespaces: self.burst_namespaces(),
             burst_clusters: BurstClusters {
                 cluster_api: self.burst_cluster_api,
                 commands: self.burst_commands,

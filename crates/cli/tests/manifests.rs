@@ -56,6 +56,15 @@ fn manifests_has_the_gateway_unless_it_is_left_out() {
 }
 
 #[test]
+fn a_namespace_of_bursts_that_is_given_twice_has_one_role() {
+    let words = ["--burst-namespace", "a", "--burst-namespace", "b", "--burst-namespace", "a"];
+    let objects = manifests(&[&["--image", "example.com/mine:2"][..], &words].concat());
+    let roles = of_kind(&objects, "Role").into_iter().map(|role| &role["metadata"]);
+    let of_bursts = roles.filter(|it| it["name"] == "operator-burst-controller-role");
+    assert_eq!(of_bursts.map(|it| &it["namespace"]).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
 fn the_arguments_in_the_deployment_can_be_parsed() {
     let objects = manifests(&["--namespaced", "team", "--image", "example.com/mine:2"]);
     let manager = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];

@@ -15,7 +15,7 @@ use super::rank_pod::RankPod;
 use super::session::Session;
 use super::watch::{self, WatchedState};
 
-/// Print the log of a rank of a MiniCluster.
+/// Print the log of a rank of a MiniCluster, or the output of a job that has run elsewhere.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Name of the MiniCluster.

@@ -177,7 +177,10 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     if arguments.wait {
         wait(session, &created, Goal::Ready).await?;
         match arguments.isolated {
-            true => print::message(format_args!("{name}: the job has finished")),
+            true => print::message(format_args!(
+                "{name}: the job has finished; `{}` shows its exit code",
+                session.command(&format!("jobs {}", arguments.cluster))
+            )),
             false => {
                 print::message(format_args!(
                     "{name}: all its nodes have joined {}",

@@ -94,6 +94,17 @@ fn progress(burst: Option<&Burst>, goal: Goal) -> Progress {
             hint: "request another one".to_owned(),
         },
         Goal::Ready if ready.is_some_and(|it| it.status == "True") => Progress::Reached,
+        // Another Burst runs the job: this one stays as it is until its record is deleted.
+        Goal::Ready if burst.is_record() => Progress::Stuck {
+            message: format!(
+                "does not run the job: {}",
+                status.run.map(|run| run.message).unwrap_or_default()
+            ),
+            hint: format!(
+                "`kubectl minicluster jobs {}` shows the state of the job",
+                burst.spec.cluster
+            ),
+        },
         Goal::Ready => match ready {
             Some(ready) => Progress::Waits(format!("{}: {}", ready.reason, ready.message)),
             None => Progress::Waits(WAITING_FOR_CONTROLLER.to_owned()),
@@ -161,6 +172,25 @@ mod tests {
         for gone in [Some(&leaving), None] {
             assert!(matches!(progress(gone, Goal::Ready), Progress::Stuck { .. }), "{gone:?}");
         }
+    }
+
+    #[test]
+    fn a_run_that_another_burst_has_taken_is_not_waited_for() {
+        let run = |run: serde_json::Value, status: &str| {
+            let finished = condition("Finished", status, "GivingBack", "");
+            let mut burst = burst("b", "", json!({ "conditions": [finished], "run": run }));
+            burst.spec.isolated_job = "f2".to_owned();
+            progress(Some(&burst), Goal::Ready)
+        };
+        let message = "Burst a runs this job";
+        let refused = run(json!({ "state": "Refused", "message": message }), "False");
+        let expected = Progress::Stuck {
+            message: format!("does not run the job: {message}"),
+            hint: "`kubectl minicluster jobs fs` shows the state of the job".to_owned(),
+        };
+        assert_eq!(refused, expected);
+        assert!(matches!(run(json!({ "state": "Finishing" }), "False"), Progress::Waits(_)));
+        assert_eq!(run(json!({ "state": "Failed" }), "True"), Progress::Reached);
     }
 
     #[test]
