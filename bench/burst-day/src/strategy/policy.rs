@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use flux_operator_api::burst::{BurstConditionType, BurstStatus, BurstTarget};
+use flux_operator_api::burst::{BurstConditionType, BurstStatus, BurstTarget, MIN_IDLE_SECONDS};
 use flux_operator_api::minicluster::{Lease, LeaseState, MiniClusterStatus};
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
 use flux_operator_api::{Burst, BurstPolicy, BurstSpec, MiniCluster};
@@ -24,9 +24,6 @@ use crate::{DAY, HOME_NODES};
 
 /// The policy, as it is shown in the documentation.
 pub const POLICY_YAML: &str = include_str!("../../policy.yaml");
-
-/// The shortest time without a job after which the controller gives a Burst back, in seconds.
-const MIN_IDLE_SECONDS: u64 = 5;
 
 /// The second at which the simulated day starts: 2026-05-04T00:00:00Z. Any midnight in UTC would do.
 const MIDNIGHT: i64 = 1_777_852_800;
@@ -152,7 +149,7 @@ impl Policy {
                 let cloud = Cloud::named(&spec.target.name)
                     .expect("a test compares the policy's targets with the clouds");
                 self.targets.insert(id, spec.target);
-                let idle = self.policy.spec.give_back.idle_seconds().unsigned_abs();
+                let idle = self.policy.spec.give_back.idle_seconds().max(MIN_IDLE_SECONDS);
                 Change::Create {
                     id,
                     cloud,
@@ -160,7 +157,7 @@ impl Policy {
                     ranks,
                     only_for: None,
                     jobs,
-                    idle_seconds: Some(u64::from(idle).max(MIN_IDLE_SECONDS)),
+                    idle_seconds: Some(idle.unsigned_abs().into()),
                 }
             }
             Action::RunIsolated { .. } => unreachable!("the policy runs no job as a whole"),

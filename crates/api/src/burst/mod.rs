@@ -19,7 +19,7 @@ pub use policy::{
     BurstLimits, BurstPolicy, BurstPolicySpec, BurstWhen, GiveBack, JobMatch, JobSelection,
 };
 pub use policy_status::{BurstPolicyStatus, DayUsage, FinishedBurst, JobAnswer};
-pub use pool::{Burst, BurstSpec};
+pub use pool::{Burst, BurstSpec, MIN_IDLE_SECONDS};
 pub use pool_status::BurstStatus;
 pub use run::{BurstRun, RunState};
 pub use target::{

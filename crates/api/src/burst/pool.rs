@@ -127,6 +127,10 @@ pub struct BurstSpec {
     pub jobs: Vec<String>,
 }
 
+/// The shortest time without a job after which a Burst is idle, in seconds: the scheduler needs a
+/// moment to start a job on nodes that have joined.
+pub const MIN_IDLE_SECONDS: i32 = 5;
+
 impl Burst {
     /// The policy that has created it; `None` if a user has, even if that one names a policy.
     pub fn owning_policy(&self) -> Option<&str> {

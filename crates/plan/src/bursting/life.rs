@@ -9,7 +9,7 @@
 //! Every step can be repeated, and the next one follows from what exists: a controller that is killed
 //! between any two of them continues with the next.
 
-use flux_operator_api::burst::{BurstConditionType, TargetKind};
+use flux_operator_api::burst::{BurstConditionType, MIN_IDLE_SECONDS, TargetKind};
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
 use k8s_openapi::jiff::Timestamp;
@@ -24,10 +24,6 @@ use super::poll::{SETTLED_POLL_SECONDS, next_poll, next_retry};
 use super::state::{LAST_RETRY, Progress, Stage, status};
 use crate::time::seconds_after;
 use crate::verdict;
-
-/// The shortest time without a job after which a Burst is idle, in seconds: the scheduler needs a
-/// moment to start a job on nodes that have joined.
-const MIN_IDLE_SECONDS: i64 = 5;
 
 /// The next step of a Burst.
 #[derive(Clone, Debug, PartialEq)]
@@ -317,8 +313,8 @@ fn has_jobs(progress: &Progress<'_>, observed: &BurstObserved<'_>) -> bool {
 /// Until when a Burst may be without a job.
 fn idle_until(burst: &Burst, status: &BurstStatus) -> Option<Timestamp> {
     let since = status.idle_since.parse::<Timestamp>().ok()?;
-    let seconds = i64::from(burst.spec.idle_seconds?).max(MIN_IDLE_SECONDS);
-    Some(seconds_after(since, seconds))
+    let seconds = burst.spec.idle_seconds?.max(MIN_IDLE_SECONDS);
+    Some(seconds_after(since, i64::from(seconds)))
 }
 
 fn give_back(
