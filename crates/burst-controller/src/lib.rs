@@ -24,6 +24,7 @@ mod home;
 mod metrics;
 mod output;
 mod policies;
+mod policy_state;
 mod policy_statuses;
 mod run;
 mod schedule;
@@ -32,6 +33,7 @@ mod stores;
 mod target;
 mod views;
 
+pub use policy_state::policy_state;
 pub use run::{BurstControllerError, Options, Token, run};
 pub use standalone::{
     Finished, RecordError, StandaloneOptions, StandaloneRunError, bursts_in, run_standalone,

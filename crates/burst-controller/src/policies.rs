@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use flux_operator_burst::{
-    Action, Decision, IdleRanks, Memory, PolicyState, Situation, Summary, decide, is_burst_of,
+    Action, Decision, IdleRanks, Memory, PolicyState, Situation, Summary, decide,
 };
 use flux_operator_flux::JobId;
-use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst, used_today};
+use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst};
 use flux_operator_service::lock::lock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
 use crate::errors::{chain, exists_already, is_not_found};
+use crate::policy_state::policy_state;
 use crate::policy_statuses::{PolicyStatuses, Summaries};
 use crate::stores::Found;
 
@@ -340,19 +341,11 @@ fn bursts_of(context: &Context, cluster: &MiniCluster) -> Vec<Arc<Burst>> {
     bursts
 }
 
-fn bursts_of_policy(context: &Context, policy: &BurstPolicy) -> Vec<Arc<Burst>> {
-    let mut bursts = context.stores.bursts.state();
-    bursts.retain(|burst| is_burst_of(policy, burst));
-    bursts
-}
-
 /// A policy, with what its Bursts use.
 fn state_of(context: &Context, policy: &BurstPolicy, now: Timestamp) -> PolicyState {
-    let bursts = bursts_of_policy(context, policy);
-    let bursts: Vec<&Burst> = bursts.iter().map(Arc::as_ref).collect();
+    let bursts = context.stores.bursts.state();
     let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
-    let used = used_today(usage, bursts.iter().copied(), now);
-    PolicyState::of(policy, bursts, used)
+    policy_state(policy, bursts.iter().map(Arc::as_ref), usage, now)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use flux_operator_flux::{IdSet, JobId};
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, StandaloneInstance,
     after_failure, burst_events, decide_burst, must_ask_target, policy_burst, ranks_to_drain,
-    standalone_lender, used_today, with_claim, with_finished, with_ranks,
+    standalone_lender, with_claim, with_finished, with_ranks,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use super::instance::Seen;
 use super::records::{RecordError, Records};
 use super::targets::Targets;
+use crate::policy_state::policy_state;
 use crate::target::{Pool, make_at_target};
 
 /// How many answers are logged: those of the jobs at the front of the queue.
@@ -108,10 +109,7 @@ impl<T: Targets> Turns<T> {
             let policies: Vec<PolicyState> = (self.policies.iter())
                 .map(|policy| {
                     let usage = self.records.usage(&policy.name_any());
-                    let of_policy = bursts.iter().copied();
-                    let of_policy = of_policy.filter(|it| it.spec.policy == policy.name_any());
-                    let used = used_today(usage, of_policy.clone(), now);
-                    PolicyState::of(policy, of_policy, used)
+                    policy_state(policy, bursts.iter().copied(), usage, now)
                 })
                 .collect();
             let Situation { instance, pools, jobs } = &situation;

@@ -7,10 +7,11 @@ use flux_operator_api::burst::JobAnswer;
 use flux_operator_api::view::InstanceJobs;
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use flux_operator_burst::{
-    Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide, is_burst_of,
+    Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide,
 };
+use flux_operator_burst_controller::policy_state;
 use flux_operator_flux::JobId;
-use flux_operator_plan::bursting::{selects, used_today};
+use flux_operator_plan::bursting::selects;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
@@ -130,11 +131,10 @@ fn recorded<'a>(
 /// A policy with what its Bursts use.
 fn state_of(policy: &BurstPolicy, bursts: &[Burst], now: Timestamp) -> PolicyState {
     let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
-    let own = bursts.iter().filter(|burst| is_burst_of(policy, burst));
     let rejected = accepted(policy).filter(|it| it.status == "False");
     PolicyState {
         rejected: rejected.map(|it| it.message.clone()),
-        ..PolicyState::of(policy, bursts, used_today(usage, own, now))
+        ..policy_state(policy, bursts, usage, now)
     }
 }
 
