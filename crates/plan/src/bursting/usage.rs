@@ -42,7 +42,9 @@ pub(super) fn count(status: &mut BurstStatus, nodes: Option<i32>, price: f64, no
     let counted = status.counted.parse::<Timestamp>().ok();
     let seconds = counted.map_or(0, |since| now.duration_since(since).as_secs().max(0));
     let has_changed = nodes != status.counted_nodes;
-    if !has_changed && (nodes == 0 || seconds < COUNT_SECONDS) {
+    // A time in the future is of a clock that was wrong: it would be waited for.
+    let was_wrong = counted.is_some_and(|since| since > now);
+    if !has_changed && !was_wrong && (nodes == 0 || seconds < COUNT_SECONDS) {
         return;
     }
     let used = seconds.saturating_mul(i64::from(status.counted_nodes));
@@ -142,7 +144,8 @@ fn burst_seconds_today(burst: &Burst, now: Timestamp) -> i64 {
 /// The same of a status. What was used before midnight is of another day.
 fn seconds_today(status: &BurstStatus, now: Timestamp) -> i64 {
     let Ok(counted) = status.counted.parse::<Timestamp>() else { return 0 };
-    let is_today = day(counted) == day(now);
+    // One in the future is of a clock that was wrong, and nothing is uncounted.
+    let is_today = counted > now || day(counted) == day(now);
     let since = if is_today { counted } else { midnight(now) };
     let seconds = now.duration_since(since).as_secs().max(0);
     let uncounted = seconds.saturating_mul(i64::from(status.counted_nodes));

@@ -2,6 +2,7 @@
 
 use flux_operator_api::burst::DayUsage;
 use flux_operator_plan::bursting::{record_finished, used_today, with_finished};
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 
 use super::world::World;
@@ -36,6 +37,28 @@ fn a_burst_that_is_gone_counts_once_and_for_its_day() {
     assert!(alone.0 > 2.0 && (alone.1 - 2.0 * alone.0).abs() < 1e-9);
     world.pass(86_400);
     assert_eq!(used_today(Some(&usage), [], world.now), (0.0, 0.0), "another day");
+}
+
+#[test]
+fn what_is_used_after_the_clock_was_wrong_is_counted_once() {
+    let mut world = World::new(json!({}));
+    world.settle();
+    world.pass(1800);
+    world.reconcile(false);
+    let before = world.status();
+    // The clock was ahead when it was counted last.
+    let next_day = world.now + SignedDuration::from_hours(24);
+    world.burst.as_mut().unwrap().status.as_mut().unwrap().counted = next_day.to_string();
+    let (hours, _) = used_today(None, [world.burst()], world.now);
+    assert!((1.0..1.1).contains(&hours), "not since midnight: {hours}");
+    for seconds in [0, 1800] {
+        world.pass(seconds);
+        world.reconcile(false);
+        let status = world.status();
+        let added = 2 * seconds;
+        assert_eq!(status.node_seconds, before.node_seconds + added);
+        assert_eq!(status.node_seconds_today, before.node_seconds_today + added);
+    }
 }
 
 /// A target is not believed.
