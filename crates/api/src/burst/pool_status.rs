@@ -102,7 +102,7 @@ pub struct BurstStatus {
     pub observed_generation: Option<i64>,
 
     /// The conditions, one for each type: TargetReady, CredentialsAccepted, Prepared, Joined, Ready,
-    /// GivingBack.
+    /// GivingBack; with isolatedJob, Finished instead of Joined and Ready.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "embedded_list::<Condition>")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
