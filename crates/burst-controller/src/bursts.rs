@@ -317,8 +317,8 @@ fn is_at_target(step: &BurstStep) -> bool {
     }
 }
 
-/// Saves the output of a run in a ConfigMap here, and records that. What fails is tried again for a while,
-/// whatever the reason.
+/// Saves the output of a run in a ConfigMap here, and records that. What fails is tried again for a
+/// while, whatever the reason.
 async fn save_output(
     context: &Context,
     pool: Pool<'_>,

@@ -70,7 +70,8 @@ impl Feeds {
         Feeds { operator, changes, known: Arc::default(), held: Arc::default() }
     }
 
-    /// Has a feed for each of these MiniClusters of a namespace, by uid, and for no other one of it.
+    /// Starts a feed for each of these MiniClusters, by uid, and stops those of all others of the
+    /// namespace.
     pub(crate) fn follow(&self, namespace: &str, wanted: &HashMap<Cluster, String>) {
         let mut known = lock(&self.known);
         known.retain(|cluster, feed| {

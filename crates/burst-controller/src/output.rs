@@ -69,7 +69,8 @@ impl Tail {
         self.kept.len() + self.left_out
     }
 
-    /// The end, which does not begin in the middle of a character. `missing`: what was not read after it.
+    /// What is kept, which does not begin in the middle of a character. `missing`: why what follows was
+    /// not read.
     fn finish(mut self, missing: Option<&str>) -> RunOutput {
         let mut cut = Vec::new();
         if self.left_out > 0 {
@@ -103,8 +104,8 @@ pub(crate) async fn read(
     read_log(log.map_err(|error| target_failure("read the output at the target", &error))?).await
 }
 
-/// Reads a log to its end. Of one that is too slow, what has arrived is kept: it would be as slow again. One
-/// that stops in the middle can be read again.
+/// Reads a log to its end. Of one that is too slow, what has arrived is kept: it would be as slow again.
+/// One that stops in the middle can be read again.
 async fn read_log(log: impl AsyncRead) -> Result<RunOutput, TargetFailure> {
     let failed = |why: &str| {
         let message = format!("failed to read the output at the target: {why}");

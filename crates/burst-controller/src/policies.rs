@@ -1,4 +1,4 @@
-//! Applies policies: has every MiniCluster decided about whose jobs are known, and creates, resizes and
+//! Applies policies: decides about every MiniCluster whose jobs are known, and creates, resizes and
 //! deletes Bursts. Each namespace is on its own: what takes long there does not keep the others waiting.
 
 use std::collections::{HashMap, HashSet};
@@ -46,8 +46,8 @@ pub(crate) struct Policies(Arc<Mutex<HashMap<String, PoliciesOfNamespace>>>);
 
 impl Policies {
     /// Applies the policies of a namespace, and returns when to do it again at the latest; `None` if
-    /// there is nothing. Not for the same one twice at the same time. What is kept between two decisions
-    /// is lost if this panics or is cut off.
+    /// there is nothing. It must not run twice at the same time for one namespace. What is kept between
+    /// two decisions is lost if this panics or is cut off.
     pub(crate) async fn apply(&self, context: &Context, namespace: &str) -> Option<Duration> {
         let kept = lock(&self.0).remove(namespace);
         let mut policies = kept.unwrap_or_default();
@@ -189,8 +189,8 @@ impl PoliciesOfNamespace {
         }
     }
 
-    /// Decides about a MiniCluster whose jobs are known. A long queue takes a while, so that is not done on
-    /// a thread that serves others.
+    /// Decides about a MiniCluster whose jobs are known. A long queue takes a while, so that is not done
+    /// on a thread that serves others.
     async fn decide(
         &mut self,
         context: &Context,

@@ -35,7 +35,8 @@ pub(crate) type Summaries = BTreeMap<String, Summary>;
 pub(crate) struct PolicyStatuses(HashMap<String, Instant>);
 
 impl PolicyStatuses {
-    /// Writes the statuses of the policies of a namespace that have changed. `bursts` are all of it. Returns whether some are left for the next time.
+    /// Writes the statuses of the policies of a namespace that have changed. `bursts` are all of it.
+    /// Returns whether some are left for the next time.
     pub(crate) async fn write(
         &mut self,
         context: &Context,

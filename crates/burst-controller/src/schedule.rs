@@ -34,7 +34,7 @@ pub(crate) struct Limits {
 
 /// What is reconciled.
 pub(crate) trait Scheduled: Clone + Eq + Hash + Send + 'static {
-    /// Whose turn it is.
+    /// The namespace whose turn it takes.
     fn namespace(&self) -> &str;
 }
 

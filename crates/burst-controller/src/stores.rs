@@ -186,7 +186,7 @@ impl Kept for BurstPolicy {}
 impl Kept for Burst {}
 
 impl Kept for MiniCluster {
-    /// Its claims are among the managers of its fields.
+    /// Keeps the names of the managers of its fields: they show which Bursts claim it.
     fn shrink(&mut self) {
         for manager in self.meta_mut().managed_fields.iter_mut().flatten() {
             manager.fields_v1 = None;

@@ -25,7 +25,7 @@ struct Shown {
     view: TargetView,
 }
 
-/// On what of a Burst depends where a target looks.
+/// What the answer of a target depends on. When that changes, the target is asked again.
 #[derive(PartialEq)]
 struct ShownOf {
     generation: Option<i64>,

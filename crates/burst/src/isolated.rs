@@ -51,7 +51,8 @@ impl IsolatedRun {
             return None;
         }
         let given_back: Option<Timestamp> = status.giving_back_since.parse().ok();
-        // A job that does not wait any more has started at home, or was canceled: the target has not failed.
+        // A job that does not wait any more has started at home, or was canceled: the target has not
+        // failed.
         let is_useless = run.started_at.is_empty() && waiting.contains(&job.number());
         Some(IsolatedRun {
             job: job.number(),

@@ -35,8 +35,8 @@ pub struct Situation {
 pub struct IdleRanks(BTreeMap<u32, Timestamp>);
 
 impl IdleRanks {
-    /// Notes which of these ranks are free now. Those of Bursts are enough: only Bursts shrink, and a rank
-    /// table may have more ranks than fit in memory for every MiniCluster.
+    /// Notes which of these ranks are free now. Those of Bursts are enough: only Bursts shrink, and a
+    /// rank table may have more ranks than fit in memory for every MiniCluster.
     fn note(&mut self, ranks: impl Iterator<Item = u32>, free: &IdSet, now: Timestamp) {
         let before = std::mem::take(&mut self.0);
         let free = ranks.filter(|rank| free.contains(*rank));
@@ -201,8 +201,8 @@ fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember
     members
 }
 
-/// Whether a Burst is for this MiniCluster, rather than for one of the same name that was deleted: jobs of
-/// another instance may have the same ids.
+/// Whether a Burst is for this MiniCluster, rather than for one of the same name that was deleted: jobs
+/// of another instance may have the same ids.
 fn is_for(burst: &Burst, cluster: &MiniCluster) -> bool {
     let status = burst.status.as_ref();
     let started_for = status.map(|status| status.cluster_uid.as_str()).unwrap_or_default();

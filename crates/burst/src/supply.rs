@@ -271,8 +271,8 @@ impl<'a> Supply<'a> {
         self.pools[pool].jobs.push(job);
     }
 
-    /// For how much of a need, in the unit in which that is counted, there are nodes, online or coming up:
-    /// all of them, and those that are not of this policy.
+    /// For how much of a need, in the unit in which that is counted, there are nodes, online or coming
+    /// up: all of them, and those that are not of this policy.
     pub(crate) fn count(&self, need: &Need, of: &Constraint, policy: usize) -> (u32, u32) {
         let mut counts = (0_u32, 0_u32);
         let mut add = |owner, nodes: u32, (cores, gpus)| {

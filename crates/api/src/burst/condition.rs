@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::BurstStatus;
 
-/// The conditions of a Burst. `Joined` and `Ready` are those of one whose brokers join the instance of the
-/// MiniCluster, `Finished` that of one with an instance of its own.
+/// The conditions of a Burst. `Joined` and `Ready` are those of one whose brokers join the instance of
+/// the MiniCluster, `Finished` that of one with an instance of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BurstConditionType {
     /// The target responds.

@@ -131,9 +131,9 @@ impl RunningInstance {
     }
 }
 
-/// Whether no process listens at a URI. An instance that is busy, or is reached over a network that is down, is
-/// not gone. Waits for at most [`CONNECT_TIME`]: the socket of a broker that is stopped accepts no more
-/// connections at some time.
+/// Whether no process listens at a URI. An instance that is busy, or is reached over a network that is
+/// down, is not gone. Waits for at most [`CONNECT_TIME`]: the socket of a broker that is stopped accepts
+/// no more connections at some time.
 fn is_gone(uri: &str) -> bool {
     let Some(socket) = uri.strip_prefix("local://") else { return false };
     let connected = async { timeout(CONNECT_TIME, UnixStream::connect(socket)).await };

@@ -200,8 +200,8 @@ pub(crate) async fn connect_with_file(
     made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
-/// Checks the file of [`connect_with_file`], without running a program of it. Returns its current context, or
-/// what is wrong with it.
+/// Checks the file of [`connect_with_file`], without running a program of it. Returns its current
+/// context, or what is wrong with it.
 pub(crate) async fn check_file(path: &Path) -> Result<Option<String>, String> {
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| problem_of(&error))?;
     let context = kubeconfig.current_context.clone();
@@ -219,8 +219,8 @@ pub(crate) async fn check_file(path: &Path) -> Result<Option<String>, String> {
     Ok(context)
 }
 
-/// What is wrong with a kubeconfig, by the name of its field. The parser's message may contain a part of the
-/// text, so only the place is said.
+/// What is wrong with a kubeconfig, by the name of its field. The parser's message may contain a part of
+/// the text, so only the place is said.
 fn problem_of(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(error) => {

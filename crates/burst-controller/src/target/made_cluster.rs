@@ -1,5 +1,5 @@
-//! A Kubernetes cluster that is made for a Burst and deleted with it. As soon as there is a kubeconfig, it
-//! is a cluster like any other.
+//! A Kubernetes cluster that is made for a Burst and deleted with it. As soon as there is a kubeconfig,
+//! it is a cluster like any other.
 
 use flux_operator_api::Burst;
 use flux_operator_api::burst::KubeconfigTarget;

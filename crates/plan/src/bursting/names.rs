@@ -30,7 +30,8 @@ const NAME_DIGITS: usize = 12;
 const NUMBERED_DIGITS: usize = 6;
 
 /// How many characters of a MiniCluster's name and digits of a hash are in the name of a policy's Burst:
-/// with two hyphens and the name of a target, which has at most 20 characters, they fit into a label (63).
+/// with two hyphens and the name of a target, which has at most 20 characters, they fit into a label
+/// (63).
 const MAX_CLUSTER_AND_DIGITS: usize = 38;
 
 /// The name of everything that is made for a Burst: its invitation, or its joiner, and its objects at

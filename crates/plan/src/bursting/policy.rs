@@ -9,8 +9,8 @@ use kube::core::{Selector, SelectorExt};
 use super::usage::{day, two_decimals, used_today};
 use crate::verdict::{self, no, yes};
 
-/// How many policies of a namespace are applied: the oldest ones. Each is compared with each MiniCluster of
-/// the namespace, and with each of its jobs.
+/// How many policies of a namespace are applied: the oldest ones. Each is compared with each MiniCluster
+/// of the namespace, and with each of its jobs.
 pub const MAX_POLICIES: usize = 64;
 
 /// How many labels, expressions and values a selector may have in total, for the same reason.

@@ -1,5 +1,5 @@
-//! When a target is asked again. It cannot be watched: that would need one more permission there, for every
-//! object of the namespace.
+//! When a target is asked again. It cannot be watched: that would need one more permission there, for
+//! every object of the namespace.
 
 use flux_operator_api::BurstStatus;
 use k8s_openapi::jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! The end of a run: its output is saved, what exists at the target is deleted, the job at home is canceled
-//! or released, and the record of the run is kept for a day.
+//! The end of a run: its output is saved, what exists at the target is deleted, the job at home is
+//! canceled or released, and the record of the run is kept for a day.
 
 use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_wire::HomeJobState;

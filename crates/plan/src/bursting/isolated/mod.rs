@@ -1,8 +1,8 @@
 //! A Burst that runs one job in an instance of its own.
 //!
-//! `life` decides the next step, `finish` the steps at the end of the run, `rivals` which of several Bursts
-//! runs a job, `home` what the job at home should become, `state` the status, and `objects` renders what is
-//! created at the target.
+//! `life` decides the next step, `finish` the steps at the end of the run, `rivals` which of several
+//! Bursts runs a job, `home` what the job at home should become, `state` the status, and `objects`
+//! renders what is created at the target.
 
 mod finish;
 mod home;
