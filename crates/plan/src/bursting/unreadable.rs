@@ -26,10 +26,11 @@ pub fn while_unreadable(burst: &Burst, now: Timestamp) -> WhileUnreadable {
     match &burst.metadata.deletion_timestamp {
         // Of a run that is over only the record is left.
         None if burst.is_record() => WhileUnreadable::GoOn,
+        // At the end of its lifetime, what the job has written is saved first.
+        None if burst.run().is_some_and(|run| run.may_have_run) => WhileUnreadable::GoOn,
         None if now >= lifetime_end(burst) => {
             WhileUnreadable::DeleteSelf("its lifetime is over".to_owned())
         }
-        None if burst.run().is_some_and(|run| run.may_have_run) => WhileUnreadable::GoOn,
         Some(since) if now >= seconds_after(since.0, grace) => WhileUnreadable::GoOn,
         None | Some(_) => WhileUnreadable::Wait,
     }
@@ -68,6 +69,7 @@ mod tests {
             (&deleted, "00:10:59", WhileUnreadable::Wait),
             (&deleted, "00:11:00", WhileUnreadable::GoOn),
             (&started, "00:59:59", WhileUnreadable::GoOn),
+            (&started, "01:00:00", WhileUnreadable::GoOn),
             (&waiting, "00:59:59", WhileUnreadable::Wait),
         ] {
             let now = format!("2026-01-01T{time}Z").parse().unwrap();

@@ -56,6 +56,30 @@ fn a_job_that_is_not_portable_waits_at_home_with_the_reason() {
     assert_eq!((run.started, run.home), (0, HomeJobState::Pending), "it is not held any more");
 }
 
+/// Flux at the target would refuse it, and the job at home would be canceled.
+#[test]
+fn a_job_for_which_a_burst_is_too_small_waits_at_home_with_the_reason() {
+    for (nodes, cores, message) in [
+        (8, 0, "it needs 9 nodes, and its Burst has 8 (nodes)"),
+        (9, 0, ""),
+        (9, 2, ""),
+        (9, 1, "it needs 18 cores, and its Burst has 9 (nodes, target.cores)"),
+    ] {
+        let mut run = Run::new(16);
+        let spec = &mut run.burst.as_mut().unwrap().spec;
+        (spec.nodes, spec.target.cores) = (nodes, cores);
+        run.jobspec =
+            JOBSPEC.replace("\"type\": \"core\", \"count\": 1", "\"type\": \"core\", \"count\": 2");
+        run.settle();
+        if message.is_empty() {
+            assert_eq!(run.started, 1);
+            continue;
+        }
+        assert_eq!((run.run().state, run.run().message), (RunState::Refused, message.into()));
+        assert_eq!((run.started, run.home), (0, HomeJobState::Pending));
+    }
+}
+
 #[test]
 fn a_job_that_starts_or_finishes_at_home_meanwhile_is_not_run() {
     for state in [HomeJobState::Started, HomeJobState::Finished, HomeJobState::Missing] {

@@ -12,7 +12,7 @@
 
 use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster};
-use flux_operator_flux::JobRun;
+use flux_operator_flux::{JobRun, ResourceRequest};
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
 
@@ -237,16 +237,36 @@ impl Life<'_> {
             ),
             HomeJobState::Held => match JobRun::parse(job.jobspec.as_secret_str()) {
                 Err(error) => refused(run, &chain(&error)),
-                Ok(_) => {
-                    run.state = RunState::Starting;
-                    self.create(run, view)
-                }
+                Ok(job) => match self.too_small_for(&job.resources) {
+                    Some(why) => refused(run, &why),
+                    None => {
+                        run.state = RunState::Starting;
+                        self.create(run, view)
+                    }
+                },
             },
             HomeJobState::Pending => Life::next(run),
             HomeJobState::Started | HomeJobState::Finished | HomeJobState::Missing => {
                 self.not_waiting(run)
             }
         }
+    }
+
+    /// Why the nodes of the Burst are not enough for a job, if that is known: there it would be refused for
+    /// good.
+    fn too_small_for(&self, job: &ResourceRequest) -> Option<String> {
+        let spec = &self.burst.spec;
+        let nodes = u64::try_from(spec.nodes).unwrap_or_default();
+        let needed = job.nodes.map_or(1, |nodes| u64::from(nodes.get()));
+        if needed > nodes {
+            return Some(format!("it needs {needed} nodes, and its Burst has {nodes} (nodes)"));
+        }
+        let of_node = u64::try_from(spec.target.cores).ok().filter(|cores| *cores > 0)?;
+        let cores = nodes.saturating_mul(of_node);
+        let needed = job.total_slots().saturating_mul(u64::from(job.cores.get()));
+        (needed > cores).then(|| {
+            format!("it needs {needed} cores, and its Burst has {cores} (nodes, target.cores)")
+        })
     }
 
     /// Gives the Burst back if the job does not wait at home any more.
