@@ -57,7 +57,7 @@ pub fn decide(
         largest_node,
         requests,
         supply,
-        effort: Effort::new(instance, policies),
+        effort: Effort::new(instance, policies, pools),
         failed,
         requeue_at,
         runs: Vec::new(),
@@ -473,11 +473,13 @@ fn failed_targets(
     failed
 }
 
-/// The most cores and GPUs of any node, for the least number of nodes that a job needs.
+/// The most cores and GPUs of any node, also of ranks that are not online, for the least number of nodes
+/// that a job needs.
 fn largest_node(instance: &Instance, policies: &[PolicyState]) -> (u32, u32) {
     let online = instance.nodes.iter().map(|node| (node.cores, node.gpus));
+    let ranks = instance.shapes.values().copied();
     let targets = policies.iter().flat_map(|policy| &policy.spec.targets);
-    let all = online.chain(targets.map(|target| shape(target, "", instance)));
+    let all = online.chain(ranks).chain(targets.map(|target| shape(target, "", instance)));
     all.fold((1, 1), |largest, node| (largest.0.max(node.0), largest.1.max(node.1)))
 }
 

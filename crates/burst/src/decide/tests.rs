@@ -377,6 +377,20 @@ fn a_target_with_more_cores_than_its_ranks_does_not_help() {
     assert_eq!(target.ranks, "large");
 }
 
+/// Flux counts ranks that are not online, too.
+#[test]
+fn a_job_that_large_ranks_can_hold_is_not_too_large_while_they_are_down() {
+    let tasks = Job { nodes: None, tasks: 256, cores: Some(256), ..job(1) };
+    let mut instance = instance(2, 0);
+    instance.table_size = 4;
+    let decide = |instance: &Instance| {
+        reasons(&decided(instance, &[policy("p", target("t"))], &[], std::slice::from_ref(&tasks)))
+    };
+    assert_eq!(decide(&instance), [AnswerReason::TooLargeForTable]);
+    instance.shapes.insert("large".into(), (64, 0));
+    assert_ne!(decide(&instance), [AnswerReason::TooLargeForTable]);
+}
+
 /// A job that can never start is not said to wait for another.
 #[test]
 fn a_job_that_is_too_large_is_told_so_also_behind_one_that_blocks() {
