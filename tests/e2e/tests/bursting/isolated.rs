@@ -49,7 +49,7 @@ async fn start(home: &mut TestNamespace) -> Result<()> {
 async fn start_with_small_table(home: &mut TestNamespace) -> Result<()> {
     let policy = json!({ "targets": [large_target()], "limits": { "nodes": 9 } });
     home.create_policy("large", policy).await?;
-    let spec = json!({ "size": 2, "interactive": true, 
+    let spec = json!({ "size": 2, "interactive": true,
         "flux": { "bursting": { "spareRanks": 2, "expose": { "type": "NodePort" } } } });
     home.create("primary", spec).await?;
     home.wait_for_status("primary", ConditionType::Ready, "True").await?;
