@@ -46,7 +46,9 @@ impl Laptop {
     }
 
     fn command(&self, words: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+        // SIGHUP has its default effect, also if the tests were started to ignore it, as by `nohup`.
+        let mut command = Command::new("/usr/bin/env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_flux-operator")]);
         let path = format!("{}:/usr/bin:/bin", self.0.path().join("bin").display());
         command.arg("burst").args(words.split_whitespace()).current_dir(self.0.path());
         command.env("PATH", path).env_remove("FLUX_URI").env_remove("FLUX_OPERATOR_IMAGE");
