@@ -94,12 +94,18 @@ fn program(objects: &IsolatedObjects) -> Vec<String> {
 /// Folders of the pod. Here their files are in one folder.
 const PLACES: [&str; 2] = ["/flux_operator_keys", "/mnt/flux"];
 
-/// Runs the lead's program with a `flux` that records what it gets and exits with 7.
+/// What Flux prints of a job whose exit code is 7.
+const EVENTS: &str = r#"{"timestamp": 1.0, "name": "finish", "context": {"status": 1792}}"#;
+
+/// Runs the lead's program with a `flux` that records what it gets, and whose job exits with 7.
 fn run(folder: &Path, words: &[String]) -> (i32, Value) {
     let agent = folder.join("flux-operator-agent");
     if !agent.exists() {
         symlink(env!("CARGO_BIN_EXE_flux-operator"), &agent).unwrap();
-        let script = "#!/bin/sh\ncase \"$2\" in submit) cat \"$3\" >submitted; echo f1;; attach) exit 7;; esac\n";
+        let script = format!(
+            "#!/bin/sh\ncase \"$2\" in submit) cat \"$3\" >submitted; echo f1;; attach) exit 7;; \
+             eventlog) echo '{EVENTS}';; esac\n"
+        );
         fs::write(folder.join("flux"), script).unwrap();
         fs::set_permissions(folder.join("flux"), PermissionsExt::from_mode(0o755)).unwrap();
     }
