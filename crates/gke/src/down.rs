@@ -4,26 +4,23 @@ use google_cloud_container_v1::model::cluster::Status;
 
 use crate::cluster::check_owner;
 use crate::google::Google;
-use crate::pace::{Pace, in_time};
+use crate::pace::{Pace, until_done};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 
 /// Deletes the cluster of a Burst. Succeeds if there is none, and refuses one that was made for something
 /// else. It may be stopped at any point and run again.
 pub async fn down(google: &Google, settings: &Settings, pace: Pace) -> Result<(), Failure> {
-    let mut now = pace;
-    loop {
-        match in_time(is_deleted(google, settings)).await {
-            Ok(true) => {
-                tracing::info!(cluster = settings.name, "there is no cluster");
-                return Ok(());
-            }
-            Ok(false) => tracing::info!(cluster = settings.name, "the cluster is being deleted"),
-            Err(Trouble::Final(failure)) => return Err(failure),
-            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
+    let attempt = async || {
+        let is_deleted = is_deleted(google, settings).await?;
+        if !is_deleted {
+            tracing::info!(cluster = settings.name, "the cluster is being deleted");
         }
-        now = now.wait().await;
-    }
+        Ok(is_deleted.then_some(()))
+    };
+    until_done(pace, attempt).await?;
+    tracing::info!(cluster = settings.name, "there is no cluster");
+    Ok(())
 }
 
 /// Begins to delete it unless that has begun; whether there is none.

@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::pace::{Pace, in_time};
+use crate::pace::{Pace, until_done};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 use k8s_openapi::api::core::v1::Secret;
@@ -28,19 +28,10 @@ pub(crate) async fn write(
         "stringData": { KUBECONFIG_KEY: kubeconfig },
     });
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let mut now = pace;
-    loop {
-        let attempt = async {
-            let written =
-                secrets.patch(&settings.secret, &parameters, &Patch::Apply(&secret)).await;
-            let doing = "write the Secret with the kubeconfig";
-            written.map_err(|error| Trouble::of_kubernetes(doing, &error))
-        };
-        match in_time(attempt).await {
-            Ok(_) => return Ok(()),
-            Err(Trouble::Final(failure)) => return Err(failure),
-            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
-        }
-        now = now.wait().await;
-    }
+    let attempt = async || {
+        let written = secrets.patch(&settings.secret, &parameters, &Patch::Apply(&secret)).await;
+        let doing = "write the Secret with the kubeconfig";
+        written.map(|_| Some(())).map_err(|error| Trouble::of_kubernetes(doing, &error))
+    };
+    until_done(pace, attempt).await
 }

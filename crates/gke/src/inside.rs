@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::google::Google;
-use crate::pace::{Pace, in_time};
+use crate::pace::{Pace, until_done};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble, chain};
 
@@ -35,22 +35,18 @@ pub(crate) async fn kubeconfig(
     pace: Pace,
 ) -> Result<String, Failure> {
     let place = Place::of(cluster)?;
-    let mut now = pace;
     let mut refusals = 0;
-    loop {
-        match in_time(account(google, &place, settings)).await {
-            Ok(token) => return Ok(place.kubeconfig(&token, settings.inner_namespace())),
-            Err(Trouble::Final(failure))
-                if failure.kind == GkeFailure::Permission && refusals < REFUSALS =>
-            {
-                refusals += 1;
-                tracing::warn!("{failure}; it is tried again");
-            }
-            Err(Trouble::Final(failure)) => return Err(failure),
-            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
+    let attempt = async || match account(google, &place, settings).await {
+        Err(Trouble::Final(failure))
+            if failure.kind == GkeFailure::Permission && refusals < REFUSALS =>
+        {
+            refusals += 1;
+            Err(Trouble::Passing(failure.to_string()))
         }
-        now = now.wait().await;
-    }
+        other => other.map(Some),
+    };
+    let token = until_done(pace, attempt).await?;
+    Ok(place.kubeconfig(&token, settings.inner_namespace()))
 }
 
 /// Creates the account, and returns a token of it. What exists already is as it should be: only this

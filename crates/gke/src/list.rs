@@ -4,24 +4,15 @@ use google_cloud_container_v1::model::Cluster;
 
 use crate::cluster::{LABEL, cluster_nodes};
 use crate::google::Google;
-use crate::pace::{Pace, in_time};
-use crate::trouble::{Failure, Trouble};
+use crate::pace::{Pace, until_done};
+use crate::trouble::Failure;
 
 /// One line for each cluster of the project and zone that has our label: name, status, nodes and time of
 /// creation.
 pub async fn list(google: &Google, pace: Pace) -> Result<Vec<String>, Failure> {
-    let mut now = pace;
-    loop {
-        match in_time(google.all()).await {
-            Ok(clusters) => {
-                let ours = clusters.iter().filter(|it| it.resource_labels.contains_key(LABEL));
-                return Ok(ours.map(line).collect());
-            }
-            Err(Trouble::Final(failure)) => return Err(failure),
-            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
-        }
-        now = now.wait().await;
-    }
+    let clusters = until_done(pace, async || google.all().await.map(Some)).await?;
+    let ours = clusters.iter().filter(|it| it.resource_labels.contains_key(LABEL));
+    Ok(ours.map(line).collect())
 }
 
 fn line(cluster: &Cluster) -> String {

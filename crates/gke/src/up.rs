@@ -7,7 +7,7 @@ use kube::Client;
 
 use crate::cluster::{broken, check_owner, missing_size, wanted};
 use crate::google::Google;
-use crate::pace::{Pace, in_time};
+use crate::pace::{Pace, until_done};
 use crate::settings::Settings;
 use crate::trouble::{Failure, Trouble};
 use crate::{home, inside};
@@ -29,17 +29,15 @@ pub async fn up(
 
 /// The cluster, as soon as it can be used.
 async fn made(google: &Google, settings: &Settings, pace: Pace) -> Result<Cluster, Failure> {
-    let mut now = pace;
     let mut operation = None;
-    loop {
-        match in_time(step(google, settings, &mut operation)).await {
-            Ok(Progress::Made(cluster)) => return Ok(*cluster),
-            Ok(Progress::Waiting(why)) => tracing::info!(cluster = settings.name, "{why}"),
-            Err(Trouble::Final(failure)) => return Err(failure),
-            Err(Trouble::Passing(why)) => tracing::warn!("{why}; it is tried again"),
+    let attempt = async || match step(google, settings, &mut operation).await? {
+        Progress::Made(cluster) => Ok(Some(*cluster)),
+        Progress::Waiting(why) => {
+            tracing::info!(cluster = settings.name, "{why}");
+            Ok(None)
         }
-        now = now.wait().await;
-    }
+    };
+    until_done(pace, attempt).await
 }
 
 /// The result of one step.
