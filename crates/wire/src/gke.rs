@@ -1,5 +1,6 @@
-//! What the burst controller and the program `flux-operator-gke` both spell: the program's environment,
-//! the Secret that it writes, and the exit codes by which it says why a cluster cannot be made.
+//! What the burst controller and the program `flux-operator-gke` both spell, besides the contract of any
+//! program that makes a cluster: its settings, and the exit codes by which it says why a cluster cannot be
+//! made.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +8,6 @@ use serde::{Deserialize, Serialize};
 
 /// The program, in its image.
 pub const GKE_PROGRAM: &str = "/flux-operator-gke";
-
-/// Environment variables of any program that makes a cluster for a Burst: this one, or a user's.
-pub mod burst_variable {
-    /// The name of everything that is made for the Burst.
-    pub const NAME: &str = "BURST_NAME";
-    /// How many nodes its brokers need.
-    pub const NODES: &str = "BURST_NODES";
-    /// The name of the Secret for the kubeconfig.
-    pub const SECRET: &str = "BURST_SECRET";
-    /// The namespace of that Secret.
-    pub const NAMESPACE: &str = "BURST_NAMESPACE";
-    /// The name of the MiniCluster.
-    pub const CLUSTER: &str = "BURST_CLUSTER";
-}
-
-/// The label of everything that is made for a Burst. Its value is the name of these objects, so that
-/// leftovers are found without the Burst.
-pub const BURST_LABEL: &str = "flux-framework.org/burst";
-
-/// The key of the kubeconfig in the Secret that such a program writes.
-pub const KUBECONFIG_KEY: &str = "kubeconfig";
 
 /// The variable with [`GkeSettings`] as JSON.
 pub const GKE_SETTINGS: &str = "GKE_SETTINGS";

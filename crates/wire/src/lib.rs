@@ -10,6 +10,7 @@
 //! sockets, and it stays small because the agent must be small.
 
 mod boot;
+mod cluster_program;
 mod gke;
 mod join;
 mod lead;
@@ -22,10 +23,8 @@ pub use boot::{
     Batch, BootPlan, BrokerOptions, FluxHome, Hooks, HostGroup, JoinPlan, Logging, Program,
     RemoteLead, ReportTarget, Resources, Sidecar,
 };
-pub use gke::{
-    BURST_LABEL, GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings,
-    KUBECONFIG_KEY, burst_variable,
-};
+pub use cluster_program::{BURST_LABEL, KUBECONFIG_KEY, burst_variable};
+pub use gke::{GKE_CREDENTIALS, GKE_PROGRAM, GKE_SETTINGS, GkeFailure, GkeSettings};
 pub use join::{
     BrokerFacts, BrokerMismatch, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRefusal,
     JoinRequest,
