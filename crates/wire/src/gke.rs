@@ -61,7 +61,7 @@ pub enum GkeFailure {
     Quota,
     /// A cluster of this name belongs to another owner.
     OtherOwner,
-    /// The cluster cannot be used.
+    /// The cluster could not be made, cannot be used, or was deleted meanwhile.
     Broken,
 }
 
@@ -109,8 +109,14 @@ impl GkeFailure {
                 "Google has no quota or no machines for it: ask Google for more, or use another zone \
                  or machine type"
             }
-            GkeFailure::OtherOwner => "a cluster of this name belongs to another owner",
-            GkeFailure::Broken => "Google has made a cluster that cannot be used",
+            GkeFailure::OtherOwner => {
+                "a cluster of this name belongs to another owner: delete it, or restore its label if it \
+                 was made for the Burst"
+            }
+            GkeFailure::Broken => {
+                "Google has made no cluster that can be used: read its reason in the log of the Job; \
+                 what was made is deleted with the Burst"
+            }
         }
     }
 }
