@@ -41,7 +41,7 @@ pub struct JobRun {
     pub environment: Environment,
     /// The resources that it requests.
     pub resources: ResourceRequest,
-    /// How many tasks it has, unless an option of the shell decides; see [`JobRun::total_tasks`].
+    /// How many tasks it has, unless an option of the shell decides.
     pub tasks: TaskCount,
     /// Its time limit in seconds; 0 if it has none.
     pub duration: f64,
@@ -146,33 +146,6 @@ impl JobRun {
         });
         jobspec.to_string()
     }
-
-    /// How many tasks it has in total. `None` if that depends on the nodes that it gets.
-    pub fn total_tasks(&self) -> Option<u64> {
-        let shell = self.attributes.get("shell");
-        if let Some(option) = shell.and_then(|shell| shell.pointer("/options/per-resource")) {
-            return self.tasks_per_resource(option);
-        }
-        match self.tasks {
-            TaskCount::PerSlot => Some(self.resources.total_slots()),
-            TaskCount::Total(total) => Some(total.get().into()),
-        }
-    }
-
-    /// The tasks that `flux run --tasks-per-node` or `--tasks-per-core` requests.
-    fn tasks_per_resource(&self, option: &Value) -> Option<u64> {
-        let ResourceRequest { nodes, is_exclusive, cores, .. } = self.resources;
-        let resources = match option["type"].as_str()? {
-            "node" => nodes?.get().into(),
-            // An exclusive node has all its cores, whatever was requested.
-            "core" if !is_exclusive => {
-                self.resources.total_slots().saturating_mul(cores.get().into())
-            }
-            _ => return None,
-        };
-        let count = option.get("count").map_or(Some(1), Value::as_u64)?;
-        Some(count.saturating_mul(resources))
-    }
 }
 
 /// The command and the number of tasks.
@@ -242,7 +215,7 @@ mod tests {
         let run = JobRun::parse(SUBMITTED).unwrap();
         assert_eq!(run.argv, ["sh", "-c", "exit 7"]);
         assert_eq!((run.cwd.as_deref(), run.duration), (Some("/tmp"), 300.0));
-        assert_eq!((run.tasks, run.total_tasks()), (TaskCount::PerSlot, Some(1)));
+        assert_eq!(run.tasks, TaskCount::PerSlot);
         assert_eq!(run.resources.nodes, Some(count(1)));
 
         let mut expected = submitted();
@@ -276,42 +249,6 @@ mod tests {
         // flux alloc -N1 sleep 1
         parse(&changed("/tasks/0/command", json!(["flux", "broker", "sleep", "1"])));
         parse(&changed("/tasks/0/command", json!(["echo", "-Sbroker.rc2_none=1"])));
-    }
-
-    #[test]
-    fn tasks_are_counted() {
-        // flux run -N4 -n5
-        let resources = ResourceRequest {
-            nodes: Some(count(4)),
-            is_exclusive: false,
-            slots: count(2),
-            cores: count(3),
-            gpus: 0,
-        };
-        let total = TaskCount::Total(count(5));
-        let run = JobRun { resources, tasks: total, ..JobRun::parse(SUBMITTED).unwrap() };
-        assert_eq!(JobRun::parse(&run.to_jobspec()).unwrap(), run);
-        assert_eq!(run.total_tasks(), Some(5));
-        let per_slot = JobRun { tasks: TaskCount::PerSlot, ..run.clone() };
-        assert_eq!(per_slot.total_tasks(), Some(8));
-
-        let exclusive = ResourceRequest { is_exclusive: true, ..resources };
-        let slots = ResourceRequest { nodes: None, ..resources };
-        for (resources, option, expected) in [
-            (resources, json!({"type": "node"}), Some(4)),
-            (resources, json!({"type": "node", "count": 3}), Some(12)),
-            (slots, json!({"type": "node", "count": 3}), None),
-            (slots, json!({"type": "core", "count": 2}), Some(12)),
-            (exclusive, json!({"type": "core"}), None),
-            (exclusive, json!({"type": "node", "count": 2}), Some(8)),
-            (resources, json!({"type": "rack"}), None),
-            (resources, json!(7), None),
-        ] {
-            let shell = json!({"options": {"per-resource": option}});
-            let attributes = [("shell".to_owned(), shell)].into();
-            let run = JobRun { resources, attributes, ..run.clone() };
-            assert_eq!(run.total_tasks(), expected, "{option}");
-        }
     }
 
     #[test]
