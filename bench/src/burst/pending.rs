@@ -1,4 +1,4 @@
-//! 10,000 pending jobs: how soon they are known to someone who asks, and what that costs.
+//! 10,000 pending jobs: how soon they are known to a client that asks, and what that costs.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ pub(super) struct Figures {
     pub(super) known_seconds: f64,
     /// The CPU time of the lead's agent and its children for that.
     pub(super) listing_cpu_seconds: f64,
-    /// The part of a core that they use afterwards, while someone asks.
+    /// The part of a core that they use afterwards, while a client asks.
     pub(super) cores: f64,
 }
 
