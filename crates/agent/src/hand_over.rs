@@ -120,7 +120,8 @@ impl HandOver {
         true
     }
 
-    /// Executes an order about a job that is held already if it is to be. No answer: it is tried again.
+    /// Executes an order. A job that is to be held and may start has been held before, by `hold`. Without
+    /// an answer, the order is tried again.
     fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<JobAnswer> {
         let Job { mut state, urgency, before, has_dependencies: _, is_ended } = job;
         let id = word(order.job);

@@ -24,8 +24,8 @@ pub enum JobGoal {
     Held,
     /// Canceled, with this message.
     Canceled(String),
-    /// As it was before it was held: pending with this urgency, if the agent does not know it. Without
-    /// one it was held already.
+    /// Released: pending again, with the urgency that it had. `Some` is that urgency, for an agent that
+    /// has forgotten it. With `None`, a job that the agent has not held stays as it is: its user holds it.
     Released(Option<u32>),
 }
 
