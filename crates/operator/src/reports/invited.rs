@@ -167,13 +167,13 @@ impl Reports {
         }
     }
 
-    /// Stores that someone has asked with another key than the invitation's, and has the lender note it.
-    /// Who it was is not known: the request names nobody who could be believed.
+    /// Stores that a client has asked with a key that is not the invitation's, and has the lender note it.
+    /// Which client is not known: what its request says cannot be trusted.
     pub(super) fn store_wrong_key(&self, lender: &MiniCluster, invitation: &str) {
         let Some(invitation) = invitations(lender).iter().find(|it| it.name == invitation) else {
             return;
         };
-        let message = "someone asks for permission with another key than the invitation's: compare \
+        let message = "a client asked for permission with a key that is not the invitation's: compare \
                        the Secret of the brokers with the invitation, or create them again";
         let holder = invitation_holder(invitation);
         let leases = lender.status.iter().flat_map(|status| &status.leases);
@@ -186,7 +186,7 @@ impl Reports {
         let mut clusters = self.lock();
         let invited = &mut clusters.entry(lender.uid().unwrap_or_default()).or_default().invited;
         invited.clusters.retain(|(holder, _), _| holders.contains(holder));
-        let nobody = InvitedCluster {
+        let stranger = InvitedCluster {
             invitation: invitation.name.clone(),
             expires: invitation.expires.clone(),
             uid: String::new(),
@@ -194,7 +194,7 @@ impl Reports {
             asked: Timestamp::now(),
             refusal: Some((Reason::WrongKey, message.to_owned())),
         };
-        invited.insert(holder, nobody);
+        invited.insert(holder, stranger);
         if !is_noted && invited.reconciled.is_none_or(|at| at.elapsed() >= RECONCILE_INTERVAL) {
             invited.reconciled = Some(Instant::now());
             self.request_reconciliation(lender);
