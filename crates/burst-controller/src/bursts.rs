@@ -6,10 +6,10 @@ use std::time::Duration;
 use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, TargetFailure, TargetView,
-    WhileUnreadable, after_failure, after_output, burst_events, decide_burst, field_manager,
-    has_claim, home_order, must_ask_target, record_finished, release, unserved_status,
-    while_unreadable,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, SeenCluster, TargetFailure,
+    TargetView, Unreadable, WhileUnreadable, after_failure, after_output, burst_events,
+    decide_burst, field_manager, has_claim, home_order, must_ask_target, record_finished, release,
+    unserved_status, while_unreadable,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -101,27 +101,27 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let now = Timestamp::now();
     let namespace = burst.namespace().unwrap_or_default();
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
-    let (cluster, is_unreadable) = match context.stores.cluster(&reference) {
-        Found::Readable(cluster) => (Some(cluster), false),
-        Found::Unreadable => (None, true),
-        Found::Missing => (None, false),
+    let found = context.stores.cluster(&reference);
+    let seen = match &found {
+        Found::Readable(cluster) => SeenCluster::Readable(cluster),
+        Found::Unreadable => SeenCluster::Unreadable,
+        Found::Missing => SeenCluster::Missing,
     };
-    // A Burst that cannot be read may run the same job.
-    let may_have_rival =
-        burst.is_isolated() && context.stores.unreadable.has_any::<Burst>(&namespace);
-    if is_unreadable || may_have_rival {
-        // It exists, and may have jobs on the nodes: it is not taken for deleted.
-        match while_unreadable(burst, now) {
-            WhileUnreadable::Wait => return Ok(AFTER_ERROR),
-            WhileUnreadable::DeleteSelf(why) => {
-                let step = BurstStep::DeleteSelf(why);
-                let pool = Pool { burst, cluster: None, jobspec: None };
-                return make(context, pool, &step).await.map(|_| AFTER_STEP);
-            }
-            WhileUnreadable::GoOn => {}
+    let cluster = seen.readable();
+    let unreadable = Unreadable {
+        cluster: matches!(seen, SeenCluster::Unreadable),
+        bursts: context.stores.unreadable.has_any::<Burst>(&namespace),
+    };
+    match while_unreadable(burst, unreadable, now) {
+        WhileUnreadable::Wait => return Ok(AFTER_ERROR),
+        WhileUnreadable::DeleteSelf(why) => {
+            let step = BurstStep::DeleteSelf(why);
+            let pool = Pool { burst, cluster: None, jobspec: None };
+            return make(context, pool, &step).await.map(|_| AFTER_STEP);
         }
+        WhileUnreadable::GoOn => {}
     }
-    let pool = Pool { burst, cluster: cluster.as_deref(), jobspec: None };
+    let pool = Pool { burst, cluster, jobspec: None };
     let view = match must_ask_target(burst, now) {
         true => Some(observe(context, pool).await),
         false => None,
@@ -138,14 +138,12 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         true => context.stores.bursts.state(),
         false => Vec::new(),
     };
-    let order = home_order(burst, &others).filter(|_| burst.is_isolated() && cluster.is_some());
-    let home = match order {
+    let home = match home_order(burst, &others, cluster.is_some()) {
         Some(goal) => context.feeds.hand_over(burst, goal).await,
         None => HomeTurn::NotAsked,
     };
     let observed = BurstObserved {
-        cluster: cluster.as_deref(),
-        is_unreadable,
+        cluster: seen,
         others: &others,
         target: view,
         running: context.feeds.running(&reference),
@@ -163,7 +161,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         HomeTurn::Job(job) => Some(&job.jobspec),
         _ => None,
     };
-    let pool = Pool { burst: &burst, cluster: cluster.as_deref(), jobspec };
+    let pool = Pool { burst: &burst, cluster, jobspec };
     match make(context, pool, &step).await? {
         Ok(()) => Ok(match step {
             // What was created may not be shown, because others delete it again.

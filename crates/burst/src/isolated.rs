@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use flux_operator_api::Burst;
 use flux_operator_api::burst::{BurstTarget, RunState};
-use flux_operator_api::{Burst, Reason};
 use flux_operator_flux::JobId;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -18,7 +18,7 @@ use crate::{Action, PolicyState};
 /// How long a target is not tried again after a run that it did not start, in seconds.
 const NOT_STARTED_SECONDS: i64 = 600;
 
-/// The run of a pending job in an instance of its own: the job is not of this instance any more.
+/// The isolated run of a job that is pending here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsolatedRun {
     /// The job.
@@ -38,17 +38,16 @@ pub struct IsolatedRun {
 }
 
 impl IsolatedRun {
-    /// The run of a Burst, if it has one. One that was refused because another Burst runs the job says
-    /// nothing about it. `waiting`: the jobs that wait.
+    /// The run of a Burst, if it has one. One that another Burst runs, or that was given back before it
+    /// has started, says nothing about the job. `waiting`: the jobs that wait.
     pub(crate) fn of(burst: &Burst, waiting: &HashSet<u64>) -> Option<IsolatedRun> {
         let job: JobId = burst.spec.isolated_job.parse().ok()?;
         let status = burst.status.clone().unwrap_or_default();
-        let mut conditions = status.conditions.iter();
-        let not_portable = Reason::NotPortable.to_string();
-        let is_portable = !conditions.any(|it| it.reason == not_portable);
         let run = status.run.unwrap_or_default();
-        if run.state == RunState::Refused && is_portable {
-            return None;
+        match run.state {
+            RunState::Yielded => return None,
+            RunState::Refused if burst.metadata.deletion_timestamp.is_some() => return None,
+            _ => {}
         }
         let given_back: Option<Timestamp> = status.giving_back_since.parse().ok();
         // A job that does not wait any more has started at home, or was canceled: the target has not

@@ -68,14 +68,21 @@ pub enum RunState {
     Completed,
     /// It has failed, or was lost.
     Failed,
-    /// It cannot run elsewhere. The job waits at home.
+    /// The job cannot run elsewhere. It waits at home.
     Refused,
+    /// Another Burst runs the job.
+    Yielded,
 }
 
 impl RunState {
     /// Whether nothing is left to do.
     pub fn is_over(self) -> bool {
-        matches!(self, RunState::Completed | RunState::Failed | RunState::Refused)
+        match self {
+            RunState::Holding | RunState::Starting => false,
+            RunState::Running | RunState::Finishing => false,
+            RunState::Completed | RunState::Failed => true,
+            RunState::Refused | RunState::Yielded => true,
+        }
     }
 
     /// The word.
@@ -88,6 +95,7 @@ impl RunState {
             RunState::Completed => "Completed",
             RunState::Failed => "Failed",
             RunState::Refused => "Refused",
+            RunState::Yielded => "Yielded",
         }
     }
 }

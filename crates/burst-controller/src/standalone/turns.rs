@@ -9,9 +9,9 @@ use flux_operator_burst::{
 };
 use flux_operator_flux::{IdSet, JobId};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, StandaloneInstance,
-    after_failure, burst_events, decide_burst, must_ask_target, policy_burst, ranks_to_drain,
-    standalone_lender, with_claim, with_finished, with_ranks,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, SeenCluster,
+    StandaloneInstance, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
+    ranks_to_drain, standalone_lender, with_claim, with_finished, with_ranks,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -246,11 +246,10 @@ impl<T: Targets> Turns<T> {
             None => None,
         };
         let observed = BurstObserved {
-            cluster: Some(&cluster),
+            cluster: SeenCluster::Readable(&cluster),
             target: view,
             running,
             home: HomeTurn::NotAsked,
-            is_unreadable: false,
             others: &[],
             now,
         };

@@ -85,28 +85,24 @@ fn is_refusal(error: &kube::Error) -> bool {
 }
 
 impl Maker for ClusterApi {
-    fn observe<'a>(
-        &'a self,
-        burst: &'a Burst,
-    ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>> {
+    fn observe<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<Presence, TargetFailure>> {
         async move {
             let found = self.clusters(burst).get_opt(&object_name(burst)).await;
             let found = found.map_err(|error| failure("get a Cluster", &error))?;
-            let Some(cluster) = found else { return Ok((Presence::Nothing, None)) };
+            let Some(cluster) = found else { return Ok(Presence::Nothing) };
             let presence = cluster_api_presence(&cluster);
             if presence != Presence::ClusterReady {
-                return Ok((presence, None));
+                return Ok(presence);
             }
             let namespace = burst.namespace().unwrap_or_default();
             let name = cluster_secret(burst);
             let secret = self.home.api::<Secret>(&namespace).get_metadata_opt(&name).await;
             let secret = secret.map_err(|error| failure("read its kubeconfig", &error))?;
             Ok(match secret {
-                Some(_) => (presence, None),
-                None => {
-                    let text = format!("Cluster API has not written Secret {name} yet");
-                    (Presence::ClusterComing(text), None)
-                }
+                Some(_) => presence,
+                None => Presence::ClusterComing(format!(
+                    "Cluster API has not written Secret {name} yet"
+                )),
             })
         }
         .boxed()

@@ -119,10 +119,7 @@ impl Command {
 }
 
 impl Maker for Command {
-    fn observe<'a>(
-        &'a self,
-        burst: &'a Burst,
-    ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>> {
+    fn observe<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<Presence, TargetFailure>> {
         async move {
             let jobs = self.existing(burst).await?;
             let secrets = self.home.api::<Secret>(&burst.namespace().unwrap_or_default());

@@ -3,7 +3,9 @@
 
 use flux_operator_api::Burst;
 use flux_operator_api::burst::KubeconfigTarget;
-use flux_operator_plan::bursting::{Presence, TargetFailure, TargetView, keeps_cluster};
+use flux_operator_plan::bursting::{
+    Presence, TargetFailure, TargetView, asks_inside, creates_inside, keeps_cluster,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -14,11 +16,8 @@ use crate::output::RunOutput;
 
 /// What makes a cluster. Every call can be repeated.
 pub(crate) trait Maker: Send + Sync {
-    /// How far the cluster is, and why it will never come, if it will not.
-    fn observe<'a>(
-        &'a self,
-        burst: &'a Burst,
-    ) -> BoxFuture<'a, Result<(Presence, Option<String>), TargetFailure>>;
+    /// How far the cluster is.
+    fn observe<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<Presence, TargetFailure>>;
 
     /// Has a cluster made, or changed, so that it has at least this many nodes, and returns whether pods
     /// for them can be created. It never gets fewer: jobs may run on those that would be chosen.
@@ -51,25 +50,19 @@ impl MadeCluster<'_> {
     }
 
     async fn is_ready(&self, burst: &Burst) -> Result<bool, TargetFailure> {
-        Ok(self.maker.observe(burst).await?.0 == Presence::ClusterReady)
+        Ok(self.maker.observe(burst).await? == Presence::ClusterReady)
     }
 }
 
 impl Target for MadeCluster<'_> {
     fn observe<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<TargetView, TargetFailure>> {
         async move {
-            let (presence, job_failure) = self.maker.observe(pool.burst).await?;
-            let is_deleting = pool.burst.metadata.deletion_timestamp.is_some();
-            // What is inside is deleted with it, even if it does not respond. Of a run it is asked first
-            // whether the job has started.
-            let is_needed = match pool.burst.is_isolated() {
-                true => !pool.burst.run().is_some_and(|run| run.output_settled),
-                false => !is_deleting,
-            };
-            let outside = TargetView { presence, job_failure, ..TargetView::default() };
-            if outside.presence != Presence::ClusterReady || !is_needed {
+            let presence = self.maker.observe(pool.burst).await?;
+            let outside = TargetView { presence, ..TargetView::default() };
+            if outside.presence != Presence::ClusterReady || !asks_inside(pool.burst) {
                 return Ok(outside);
             }
+            let is_deleting = pool.burst.metadata.deletion_timestamp.is_some();
             let inside = async { self.inside(pool.burst).await?.observe(pool).await };
             let mut view = match inside.await {
                 Err(_) if is_deleting => return Ok(outside),
@@ -87,9 +80,7 @@ impl Target for MadeCluster<'_> {
 
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            // The Job of a run is created only when that is recorded.
-            let is_recorded = pool.burst.run().is_none_or(|run| run.may_have_run);
-            match is_recorded && self.is_ready(pool.burst).await? {
+            match creates_inside(pool.burst) && self.is_ready(pool.burst).await? {
                 true => self.inside(pool.burst).await?.create(pool).await,
                 false => self.maker.make(pool.burst, pool.burst.spec.nodes).await.map(drop),
             }
@@ -121,7 +112,7 @@ impl Target for MadeCluster<'_> {
             if keeps_cluster(pool.burst) {
                 return self.inside(pool.burst).await?.delete(pool).await;
             }
-            // Brokers that are told to stop leave at once; those of a machine that is gone are missed
+            // Brokers that are stopped leave at once; those of a machine that is gone are missed
             // after a while. If it does not respond, that is how it is.
             if self.is_ready(pool.burst).await?
                 && let Ok(inside) = self.inside(pool.burst).await

@@ -45,7 +45,7 @@ pub(super) async fn print_output(session: &Session, cluster: &str, job: JobId) -
                 let jobs = session.command(&format!("jobs {cluster}"));
                 format!("there is output when it has finished; `{jobs}` shows its state")
             }
-            RunState::Refused => {
+            RunState::Refused | RunState::Yielded => {
                 let explain = session.command(&format!("why {cluster} --job {job}"));
                 format!("it has not run elsewhere; `{explain}` shows why it waits")
             }

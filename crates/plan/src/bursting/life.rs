@@ -85,7 +85,7 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     if burst.is_isolated() {
         return isolated::decide(burst, observed);
     }
-    let cluster = observed.cluster.filter(|it| is_of(burst, it));
+    let cluster = observed.cluster.readable().filter(|it| is_of(burst, it));
     let lease = cluster.and_then(|cluster| BurstLease::of(burst, cluster));
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
@@ -205,6 +205,7 @@ fn bring_up(
         }
         // What is being deleted has the names that the next ones need.
         Presence::ClusterComing(_)
+        | Presence::ClusterFailed(_)
         | Presence::ClusterDown
         | Presence::ClusterDeleted
         | Presence::Leaving => return (None, Stage::Preparing),
@@ -278,15 +279,23 @@ fn give_back_reason(
     if now >= lifetime_end(burst) {
         return Some("its lifetime is over".to_owned());
     }
+    // A user is told what has failed, and decides.
+    burst.owning_policy()?;
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
-    let failure = view.and_then(|view| view.job_failure.as_ref());
-    if let Some(why) = failure.filter(|_| burst.owning_policy().is_some()) {
+    if let Some(Presence::ClusterFailed(why)) = view.map(|view| &view.presence) {
+        return Some(cluster_failed(why));
+    }
+    if let Some(why) = view.and_then(|view| view.job_failure.as_ref()) {
         return Some(format!("its Job at the target has failed: {why}"));
     }
     let has_joined = status.online > 0 || !status.joined_at.is_empty();
-    let has_policy = burst.owning_policy().is_some();
-    (has_policy && !has_joined && now >= burst.join_deadline())
-        .then(|| "its brokers did not join in time".to_owned())
+    let is_late = !has_joined && now >= burst.join_deadline();
+    is_late.then(|| "its brokers did not join in time".to_owned())
+}
+
+/// Why a Burst is given back whose cluster could not be made.
+pub(super) fn cluster_failed(why: &str) -> String {
+    format!("its cluster could not be made: {why}")
 }
 
 /// Why no more jobs should start on the nodes of a Burst, so that it can be given back.

@@ -31,16 +31,18 @@ pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
-    CommandJobs, Deletion, Growth, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
-    cluster_nodes, cluster_secret, command_presence, down_job, gke_command, gke_job, may_exist,
-    up_job,
+    CommandJobs, Deletion, Growth, asks_inside, cluster_api_cluster, cluster_api_kind,
+    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, creates_inside,
+    down_job, gke_command, gke_job, may_exist, up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,
     burst_labels, field_manager, is_object_name, object_name, remote_config_map_name,
     remote_secret_name,
 };
-pub use observed::{BurstObserved, Presence, TargetFailure, TargetView, job_failure, pods_trouble};
+pub use observed::{
+    BurstObserved, Presence, SeenCluster, TargetFailure, TargetView, job_failure, pods_trouble,
+};
 pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
 pub use policy_burst::{isolated_policy_burst, policy_burst};
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
@@ -50,6 +52,6 @@ pub use standalone::{
     InstanceState, NewInstance, StandaloneError, StandaloneInstance, has_ranks, leased,
     ranks_to_drain, standalone_lender, standalone_pool, standalone_problem, with_claim, with_ranks,
 };
-pub use unreadable::{WhileUnreadable, while_unreadable};
+pub use unreadable::{Unreadable, WhileUnreadable, while_unreadable};
 pub use unserved::unserved_status;
 pub use usage::{day, record_finished, two_decimals, used_today, with_finished};

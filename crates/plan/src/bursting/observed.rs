@@ -18,10 +18,8 @@ use crate::status::{RunView, of_pod};
 /// What was observed of a Burst, and when.
 #[derive(Clone, Debug)]
 pub struct BurstObserved<'a> {
-    /// The MiniCluster that it names, if it exists.
-    pub cluster: Option<&'a MiniCluster>,
-    /// It exists, and cannot be read.
-    pub is_unreadable: bool,
+    /// The MiniCluster that it names.
+    pub cluster: SeenCluster<'a>,
     /// Other Bursts: of those for the same job, one runs it.
     pub others: &'a [Arc<Burst>],
     /// What exists at the target; `None` if it was not asked.
@@ -33,6 +31,27 @@ pub struct BurstObserved<'a> {
     pub home: HomeTurn,
     /// The time.
     pub now: Timestamp,
+}
+
+/// The MiniCluster that a Burst names, as it was observed.
+#[derive(Clone, Copy, Debug)]
+pub enum SeenCluster<'a> {
+    /// It exists.
+    Readable(&'a MiniCluster),
+    /// It exists, and cannot be read.
+    Unreadable,
+    /// There is none of this name.
+    Missing,
+}
+
+impl<'a> SeenCluster<'a> {
+    /// The MiniCluster, if it exists and can be read.
+    pub fn readable(self) -> Option<&'a MiniCluster> {
+        match self {
+            SeenCluster::Readable(cluster) => Some(cluster),
+            SeenCluster::Unreadable | SeenCluster::Missing => None,
+        }
+    }
 }
 
 /// What exists at a target for a Burst.
@@ -64,6 +83,8 @@ pub enum Presence {
     Nothing,
     /// A Kubernetes cluster is being made for it; the text says how far that is.
     ClusterComing(String),
+    /// Its cluster could not be made, for this reason, and will never come.
+    ClusterFailed(String),
     /// A Kubernetes cluster was made for it, and has no brokers.
     ClusterReady,
     /// Its cluster could not be deleted: `delete` has to be called again.

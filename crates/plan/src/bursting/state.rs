@@ -242,37 +242,54 @@ fn prepared(progress: &Progress<'_>, before: &BurstStatus) -> Verdict {
     if let Some(failure) = progress.failure.filter(|it| it.is_response()) {
         return no(failure.reason, &failure.message);
     }
-    match progress.view.map(|view| (&view.presence, &view.job_failure)) {
-        Some((Presence::Complete, _)) => {
-            return yes(Reason::Prepared, "everything that brokers need exists at the target");
+    match progress.view.map(|view| &view.presence) {
+        Some(Presence::Complete) => {
+            yes(Reason::Prepared, "everything that brokers need exists at the target")
         }
-        Some((Presence::ClusterComing(_), Some(why))) => {
-            let message = format!("its cluster could not be made, delete the Burst: {why}");
-            return no(Reason::ClusterFailed, &message);
+        Some(presence) => {
+            cluster_verdict(presence).unwrap_or_else(|| stage_verdict(&progress.stage))
         }
-        Some((Presence::ClusterComing(how_far), None)) => {
-            return no(Reason::ClusterComing, how_far);
+        // It was not asked, or has not answered: what existed may still exist.
+        None if matches!(progress.stage, Stage::Preparing | Stage::Joining | Stage::Ready) => {
+            let kept = before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
+            kept.unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
         }
-        _ => {}
+        None => stage_verdict(&progress.stage),
     }
-    match progress.stage {
-        Stage::NoCluster => no(Reason::LenderMissing, "there is no MiniCluster of this name"),
+}
+
+/// Why nothing can be prepared while the cluster that is made for a Burst is not there.
+pub(super) fn cluster_verdict(presence: &Presence) -> Option<Verdict> {
+    match presence {
+        Presence::ClusterComing(how_far) => Some(no(Reason::ClusterComing, how_far)),
+        Presence::ClusterFailed(why) => {
+            let message = format!("its cluster could not be made, delete the Burst: {why}");
+            Some(no(Reason::ClusterFailed, &message))
+        }
+        _ => None,
+    }
+}
+
+/// What a stage says of what exists at the target, and so of brokers that have not joined.
+fn stage_verdict(stage: &Stage) -> Verdict {
+    match stage {
+        Stage::NoCluster => no_cluster(),
         Stage::Blocked(problem) => no(Reason::NotExposed, problem),
         Stage::WaitingForRanks => no(
             Reason::NoFreeRanks,
             "no ranks are leased to it yet: the MiniCluster may not be ready, or has too few ranks \
              that are free",
         ),
-        // It was not asked, or has not answered: what existed may still exist.
-        Stage::Preparing | Stage::Joining | Stage::Ready if progress.view.is_none() => {
-            let kept = before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
-            kept.unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
-        }
         Stage::Preparing | Stage::Joining | Stage::Ready => {
             no(Reason::Preparing, "ranks are leased, and objects are created at the target")
         }
         Stage::Draining | Stage::GivingBack => no(Reason::GivingBack, "it is being given back"),
     }
+}
+
+/// There is no MiniCluster to join.
+pub(super) fn no_cluster() -> Verdict {
+    no(Reason::LenderMissing, "there is no MiniCluster of this name")
 }
 
 fn joined(progress: &Progress<'_>, nodes: i32) -> Verdict {
@@ -293,20 +310,7 @@ fn joined(progress: &Progress<'_>, nodes: i32) -> Verdict {
                 None => no(Reason::Joining, &format!("{online} of {nodes} brokers have joined")),
             }
         }
-        _ => prepared_reason(progress),
-    }
-}
-
-/// Why brokers cannot join yet.
-fn prepared_reason(progress: &Progress<'_>) -> Verdict {
-    match progress.stage {
-        Stage::NoCluster => no(Reason::LenderMissing, "there is no MiniCluster of this name"),
-        Stage::Blocked(problem) => no(Reason::NotExposed, problem),
-        Stage::WaitingForRanks => no(Reason::NoFreeRanks, "no ranks are leased to it yet"),
-        Stage::Draining | Stage::GivingBack => no(Reason::GivingBack, "it is being given back"),
-        Stage::Preparing | Stage::Joining | Stage::Ready => {
-            no(Reason::Preparing, "objects are created at the target")
-        }
+        _ => stage_verdict(&progress.stage),
     }
 }
 

@@ -1,7 +1,7 @@
-//! A Burst whose MiniCluster exists and cannot be read, as after a change of the CRD. Jobs may run on its
-//! nodes, so that the MiniCluster is not taken for deleted. But nodes cost: its lifetime ends, a run whose job
-//! has started goes on to its end, and a Burst that is deleted is given back, after all the time that jobs
-//! have to finish.
+//! A Burst whose MiniCluster exists and cannot be read, as after a change of the CRD, or another Burst that
+//! may run the same job. Jobs may run on its nodes, so that the MiniCluster is not taken for deleted. But
+//! nodes cost: its lifetime ends, a run whose job has started goes on to its end, and a Burst that is deleted
+//! is given back, after all the time that jobs have to finish.
 
 use flux_operator_api::Burst;
 use k8s_openapi::jiff::Timestamp;
@@ -9,19 +9,33 @@ use k8s_openapi::jiff::Timestamp;
 use super::claim::lifetime_end;
 use crate::time::seconds_after;
 
-/// What to do about a Burst while its MiniCluster cannot be read.
+/// What exists and cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The MiniCluster of a Burst.
+    pub cluster: bool,
+    /// A Burst of the same namespace.
+    pub bursts: bool,
+}
+
+/// What to do about a Burst while something cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhileUnreadable {
     /// Nothing.
     Wait,
     /// Delete the Burst, for this reason.
     DeleteSelf(String),
-    /// What is decided without a MiniCluster: give it back without draining, or go on with the run of its job.
+    /// What is decided with what can be read: without a MiniCluster, give it back without draining, or go
+    /// on with the run of its job.
     GoOn,
 }
 
-/// Decides what to do about a Burst while its MiniCluster cannot be read.
-pub fn while_unreadable(burst: &Burst, now: Timestamp) -> WhileUnreadable {
+/// Decides what to do about a Burst while something cannot be read.
+pub fn while_unreadable(burst: &Burst, unreadable: Unreadable, now: Timestamp) -> WhileUnreadable {
+    let may_have_rival = unreadable.bursts && burst.is_isolated();
+    if !unreadable.cluster && !may_have_rival {
+        return WhileUnreadable::GoOn;
+    }
     let grace = i64::from(burst.spec.grace_seconds());
     match &burst.metadata.deletion_timestamp {
         // Of a run that is over only the record is left.
@@ -73,7 +87,12 @@ mod tests {
             (&waiting, "00:59:59", WhileUnreadable::Wait),
         ] {
             let now = format!("2026-01-01T{time}Z").parse().unwrap();
-            assert_eq!(while_unreadable(burst, now), expected, "{time}");
+            let cluster = Unreadable { cluster: true, bursts: false };
+            assert_eq!(while_unreadable(burst, cluster, now), expected, "{time}");
+            // Another Burst matters only to one that runs a job.
+            let expected = if burst.is_isolated() { expected } else { WhileUnreadable::GoOn };
+            let bursts = Unreadable { cluster: false, bursts: true };
+            assert_eq!(while_unreadable(burst, bursts, now), expected, "{time}");
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::isolated::HomeTurn;
 use super::life::after_failure;
-use super::observed::{BurstObserved, TargetFailure};
+use super::observed::{BurstObserved, SeenCluster, TargetFailure};
 
 /// The status of such a Burst. `None` if it has it already.
 pub fn unserved_status(
@@ -27,8 +27,7 @@ pub fn unserved_status(
          (flux-operator manifests --burst-namespace {namespace})"
     );
     let observed = BurstObserved {
-        cluster,
-        is_unreadable: false,
+        cluster: cluster.map_or(SeenCluster::Missing, SeenCluster::Readable),
         others: &[],
         target: None,
         running: None,

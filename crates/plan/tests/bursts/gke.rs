@@ -97,8 +97,8 @@ fn why_google_refuses_is_in_the_condition() {
         "reason": "PodFailurePolicy", "message": message }] });
     job.status = Some(serde_json::from_value(failed).unwrap());
     let jobs = CommandJobs::of(&burst, vec![job]);
-    let (presence, why) = command_presence(&burst, &jobs, false);
-    assert!(matches!(presence, Presence::ClusterComing(_)), "{presence:?}");
-    let why = why.unwrap();
+    let Presence::ClusterFailed(why) = command_presence(&burst, &jobs, false) else {
+        panic!("it has not failed");
+    };
     assert!(why.starts_with("Google has no quota") && why.contains("kubectl logs"), "{why}");
 }

@@ -60,10 +60,15 @@ fn a_job_that_is_not_portable_waits_at_home_with_the_reason() {
 #[test]
 fn a_job_for_which_a_burst_is_too_small_waits_at_home_with_the_reason() {
     for (nodes, cores, message) in [
-        (8, 0, "it needs 9 nodes, and its Burst has 8 (nodes)"),
+        (8, 0, "it needs 9 nodes, and its Burst has 8: request a Burst with 9 nodes"),
         (9, 0, ""),
         (9, 2, ""),
-        (9, 1, "it needs 18 cores, and its Burst has 9 (nodes, target.cores)"),
+        (
+            9,
+            1,
+            "it needs 18 cores, and its Burst has 9: request a Burst with more nodes, or correct cores of \
+             the target",
+        ),
     ] {
         let mut run = Run::new(16);
         let spec = &mut run.burst.as_mut().unwrap().spec;
@@ -186,7 +191,7 @@ fn a_run_is_stopped_when_its_lifetime_is_over_and_its_output_is_saved() {
 #[test]
 fn a_policys_burst_that_has_left_the_job_to_another_one_is_deleted_at_once() {
     let mut run = Run::new(16);
-    let record = json!({ "run": { "state": "Refused", "finishedAt": start().to_string() } });
+    let record = json!({ "run": { "state": "Yielded", "finishedAt": start().to_string() } });
     run.burst.as_mut().unwrap().status = Some(serde_json::from_value(record).unwrap());
     let mut of_user = Run::new(16);
     of_user.burst.clone_from(&run.burst);
@@ -195,7 +200,7 @@ fn a_policys_burst_that_has_left_the_job_to_another_one_is_deleted_at_once() {
     run.reconcile(None);
     of_user.settle();
     assert!(run.burst.is_none());
-    assert_eq!(of_user.run().state, RunState::Refused, "a user sees why");
+    assert_eq!(of_user.run().state, RunState::Yielded, "a user sees why");
 }
 
 /// Its nodes cost. Only the job at home waits until the MiniCluster can be read.

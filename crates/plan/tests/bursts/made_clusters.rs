@@ -49,9 +49,11 @@ fn a_policy_gives_back_a_cluster_that_could_not_be_made_and_a_user_is_told_to() 
             world.own("p");
         }
         world.settle();
-        world.target.job_failure = Some("no quota".into());
+        world.target.presence = Presence::ClusterFailed("no quota".into());
         world.reconcile(false);
         assert_eq!(world.reason("Prepared"), "False ClusterFailed");
+        let why = world.deleted_for.clone();
+        assert_eq!(why.as_deref(), owned.then_some("its cluster could not be made: no quota"));
         world.settle();
         assert_eq!(world.burst.is_none(), owned);
     }
@@ -233,17 +235,20 @@ fn a_program_is_done_when_it_has_finished_and_written_the_secret() {
     let presence = |up: &[(Option<&str>, i32)], has_secret| {
         command_presence(&burst, &jobs(&burst, up, None), has_secret)
     };
-    assert_eq!(presence(&[], false), (Presence::Nothing, None));
-    let (coming, failure) = presence(&[(None, 1)], true);
-    assert!(matches!(coming, Presence::ClusterComing(_)) && failure.is_none());
-    assert_eq!(presence(&[(Some("Complete"), 0)], true), (Presence::ClusterReady, None));
+    let why_failed = |presence| match presence {
+        Presence::ClusterFailed(why) => why,
+        other => panic!("it has not failed: {other:?}"),
+    };
+    assert_eq!(presence(&[], false), Presence::Nothing);
+    assert!(matches!(presence(&[(None, 1)], true), Presence::ClusterComing(_)));
+    assert_eq!(presence(&[(Some("Complete"), 0)], true), Presence::ClusterReady);
     // It grows: brokers of the first nodes are there.
     let grows = presence(&[(Some("Complete"), 0), (None, 1)], true);
-    assert_eq!(grows, (Presence::ClusterReady, None));
-    let (_, failure) = presence(&[(Some("Complete"), 0)], false);
-    assert!(failure.unwrap().contains("has not written Secret"));
-    let (_, failure) = presence(&[(Some("Failed"), 0)], false);
-    assert!(failure.unwrap().starts_with("it ended; see kubectl logs -n ns job/burst-"));
+    assert_eq!(grows, Presence::ClusterReady);
+    let why = why_failed(presence(&[(Some("Complete"), 0)], false));
+    assert!(why.contains("has not written Secret"), "{why}");
+    let why = why_failed(presence(&[(Some("Failed"), 0)], false));
+    assert!(why.starts_with("it ended; see kubectl logs -n ns job/burst-"), "{why}");
 }
 
 /// It would choose which nodes to delete, and jobs may run on them.
@@ -286,7 +291,7 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
             Deletion::RetryDown(job, why) => format!("RetryDown {} {why}", short(job)),
             other => format!("{other:?}"),
         };
-        (step, command_presence(&made, &jobs, true).0)
+        (step, command_presence(&made, &jobs, true))
     };
     let ready = Presence::ClusterReady;
     let complete = (Some("Complete"), 0);
@@ -311,7 +316,7 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
     }
     let none = jobs(&burst, &[], None);
     assert_eq!(none.next_deletion(may_exist(&burst)), Deletion::RemoveRecords);
-    assert_eq!(command_presence(&burst, &none, true).0, Presence::Nothing);
+    assert_eq!(command_presence(&burst, &none, true), Presence::Nothing);
 }
 
 /// A Burst that is being deleted, with this status.

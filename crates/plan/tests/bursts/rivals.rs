@@ -6,7 +6,7 @@ use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeJob, HomeTurn, Presence,
-    TargetView, decide_burst, field_manager, home_order,
+    SeenCluster, TargetView, decide_burst, field_manager, home_order,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
@@ -112,13 +112,16 @@ impl Duel {
         let (burst, other) = (burst.clone(), self.version(1 - index, self.received));
         let others: Vec<Arc<Burst>> =
             other.into_iter().map(|(_, it)| Arc::new(it.clone())).collect();
-        let home = match home_order(&burst, &others) {
+        let home = match home_order(&burst, &others, true) {
             Some(goal) => self.turn(index, &goal),
             None => HomeTurn::NotAsked,
         };
         let observed = BurstObserved {
-            cluster: self.world.cluster.as_ref(),
-            is_unreadable: false,
+            cluster: self
+                .world
+                .cluster
+                .as_ref()
+                .map_or(SeenCluster::Missing, SeenCluster::Readable),
             others: &others,
             target: Some(Ok(self.view(index))),
             running: None,
@@ -220,7 +223,7 @@ fn the_older_one_runs_the_job_and_the_other_is_refused() {
         let mut duel = Duel::new(uids);
         duel.settle();
         let states = [duel.state(older), duel.state(1 - older)];
-        assert_eq!(states, [RunState::Completed, RunState::Refused]);
+        assert_eq!(states, [RunState::Completed, RunState::Yielded]);
         let status = duel.latest(1 - older).unwrap().1.status.clone().unwrap();
         assert_eq!(status.run.unwrap().message, "Burst b-a runs this job");
         let prepared = status.conditions.iter().find(|it| it.type_ == "Prepared").unwrap();
@@ -244,7 +247,7 @@ fn one_that_has_taken_the_job_keeps_it_although_the_other_is_older() {
     }
     assert_eq!(duel.state(0), RunState::Starting);
     duel.settle();
-    assert_eq!([0, 1].map(|it| duel.state(it)), [RunState::Completed, RunState::Refused]);
+    assert_eq!([0, 1].map(|it| duel.state(it)), [RunState::Completed, RunState::Yielded]);
 }
 
 /// It may have been held by the first one, and the second would not release it.

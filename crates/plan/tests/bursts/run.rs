@@ -4,8 +4,9 @@ use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
     BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeJob, HomeTurn, Presence,
-    TargetFailure, TargetView, WhileUnreadable, after_failure, after_output, decide_burst,
-    field_manager, home_order, keeps_cluster, must_ask_target, while_unreadable,
+    SeenCluster, TargetFailure, TargetView, Unreadable, WhileUnreadable, after_failure,
+    after_output, asks_inside, creates_inside, decide_burst, field_manager, home_order,
+    keeps_cluster, must_ask_target, while_unreadable,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
@@ -119,7 +120,6 @@ impl Run {
 
     /// What a target says whose cluster is made for the run.
     fn view_outside(&self) -> Option<TargetView> {
-        let is_deleting = self.burst().metadata.deletion_timestamp.is_some();
         let is_inside = matches!(
             self.presence,
             Presence::Complete | Presence::ClusterReady | Presence::Leaving
@@ -128,8 +128,9 @@ impl Run {
             let presence = Presence::ClusterComing("there is no kubeconfig".into());
             return Some(TargetView { presence, ..TargetView::default() });
         }
+        let is_deleting = self.burst().metadata.deletion_timestamp.is_some();
         let answers = self.inside_answers || !is_deleting;
-        let is_asked = is_inside && answers && !self.run().output_settled;
+        let is_asked = is_inside && answers && asks_inside(self.burst());
         let presence = if is_inside { Presence::ClusterReady } else { self.presence.clone() };
         (self.is_made && !is_asked).then(|| TargetView { presence, ..TargetView::default() })
     }
@@ -159,7 +160,7 @@ impl Run {
 
     /// What the operator and the lead do with an order.
     fn turn(&mut self) -> HomeTurn {
-        let order = home_order(self.burst(), &[]).filter(|_| !self.is_unreadable);
+        let order = home_order(self.burst(), &[], !self.is_unreadable);
         let Some(goal) = order else { return HomeTurn::NotAsked };
         if let Some(silence) = &self.silence {
             return silence.clone();
@@ -190,9 +191,8 @@ impl Run {
         if self.burst.is_none() {
             return;
         }
-        let is_waiting =
-            self.is_unreadable && while_unreadable(self.burst(), self.now) == WhileUnreadable::Wait;
-        if is_waiting {
+        let unreadable = Unreadable { cluster: self.is_unreadable, bursts: false };
+        if while_unreadable(self.burst(), unreadable, self.now) == WhileUnreadable::Wait {
             self.pass();
             return;
         }
@@ -201,8 +201,11 @@ impl Run {
         let target = asks.then(|| self.failure.clone().map_or_else(|| Ok(self.view()), Err));
         let world = std::mem::replace(&mut self.world, World::new(json!({})));
         let observed = BurstObserved {
-            cluster: world.cluster.as_ref().filter(|_| !self.is_unreadable),
-            is_unreadable: self.is_unreadable,
+            cluster: match &world.cluster {
+                Some(_) if self.is_unreadable => SeenCluster::Unreadable,
+                Some(cluster) => SeenCluster::Readable(cluster),
+                None => SeenCluster::Missing,
+            },
             others: &[],
             target,
             running: None,
@@ -259,9 +262,11 @@ impl Run {
                 let has_cluster = !self.is_made || self.presence == Presence::ClusterReady;
                 assert_eq!(self.run().may_have_run, has_cluster, "it is recorded first");
                 assert_eq!(self.burst().status.as_ref().unwrap().cluster_made, self.is_made);
+                let goes_inside = creates_inside(self.burst());
                 self.presence = match (&self.presence, self.is_made) {
                     (Presence::Nothing, true) => Presence::ClusterComing("it comes".into()),
-                    (Presence::Nothing, false) | (Presence::ClusterReady, _) => Presence::Complete,
+                    (Presence::Nothing, false) => Presence::Complete,
+                    (Presence::ClusterReady, _) if goes_inside => Presence::Complete,
                     (presence, _) => presence.clone(),
                 };
             }

@@ -5,8 +5,9 @@ use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, 
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, Presence, TargetFailure,
-    TargetView, after_failure, decide_burst, field_manager, must_ask_target, object_name,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, Presence, SeenCluster,
+    TargetFailure, TargetView, after_failure, decide_burst, field_manager, must_ask_target,
+    object_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -41,6 +42,8 @@ pub struct World {
     pub now: Timestamp,
     /// The names of the steps that were made.
     pub steps: Vec<&'static str>,
+    /// Why the Burst is given back by itself.
+    pub deleted_for: Option<String>,
 }
 
 pub fn start() -> Timestamp {
@@ -84,6 +87,7 @@ impl World {
             refusal: None,
             now: start(),
             steps: Vec::new(),
+            deleted_for: None,
         }
     }
 
@@ -143,8 +147,7 @@ impl World {
         let running = Some(self.running.clone());
         let home = HomeTurn::NotAsked;
         BurstObserved {
-            cluster: self.cluster.as_ref(),
-            is_unreadable: false,
+            cluster: self.cluster.as_ref().map_or(SeenCluster::Missing, SeenCluster::Readable),
             others: &[],
             target,
             running,
@@ -226,7 +229,10 @@ impl World {
                 self.release();
                 self.burst = None;
             }
-            BurstStep::DeleteSelf(_) => self.delete_burst(),
+            BurstStep::DeleteSelf(why) => {
+                self.deleted_for = Some(why.clone());
+                self.delete_burst();
+            }
         }
     }
 

@@ -103,7 +103,7 @@ fn reasons(rows: &[JobRow]) -> impl Iterator<Item = String> {
 }
 
 /// The Burst that runs a job of a MiniCluster in an instance of its own, or has run it: the newest, and
-/// one that was refused only if there is no other.
+/// one that does not run it only if there is no other.
 pub(in crate::kubectl) fn run_of<'a>(
     cluster: &str,
     job: JobId,
@@ -112,8 +112,10 @@ pub(in crate::kubectl) fn run_of<'a>(
     let is_of = |burst: &&Burst| {
         burst.spec.cluster == cluster && burst.spec.isolated_job.parse::<JobId>() == Ok(job)
     };
-    let is_refused = |burst: &Burst| burst.run().is_some_and(|run| run.state == RunState::Refused);
-    let order = |burst: &&Burst| (!is_refused(burst), burst.creation_timestamp());
+    let has_not_run = |burst: &Burst| {
+        burst.run().is_some_and(|run| matches!(run.state, RunState::Refused | RunState::Yielded))
+    };
+    let order = |burst: &&Burst| (!has_not_run(burst), burst.creation_timestamp());
     bursts.iter().filter(is_of).max_by_key(order)
 }
 

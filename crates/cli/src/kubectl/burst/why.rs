@@ -155,7 +155,7 @@ fn with_run(answer: JobReport, cluster: &str, job: JobId, bursts: &[Burst]) -> J
         return answer;
     };
     let run = burst.run().cloned().unwrap_or_default();
-    if run.state == RunState::Refused {
+    if matches!(run.state, RunState::Refused | RunState::Yielded) {
         return answer;
     }
     let (name, target) = (burst.name_any(), &burst.spec.target.name);

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use super::home::{HomeTurn, cut};
 use super::life::{Life, Next, is_silent};
 use super::rivals::Standing;
-use super::state::{Problem, is_not_portable};
+use super::state::Problem;
 use crate::bursting::life::{BurstStep, has_finalizer};
 use crate::bursting::observed::Presence;
 use crate::time::seconds_after;
@@ -110,18 +110,13 @@ impl Life<'_> {
             return Life::next(run);
         }
         // It has no result to show, and keeps its policy from creating one of the same name.
-        if self.has_yielded(&run) && self.burst.owning_policy().is_some() {
+        if run.state == RunState::Yielded && self.burst.owning_policy().is_some() {
             return Life::delete_self(run, "another Burst runs this job");
         }
         match self.record_end(&run).is_some_and(|end| self.now >= end) {
             true => Life::delete_self(run, "its record is a day old"),
             false => Life::next(run),
         }
-    }
-
-    /// Whether it has not run the job because another Burst does, rather than for its jobspec.
-    fn has_yielded(&self, run: &BurstRun) -> bool {
-        run.state == RunState::Refused && !is_not_portable(self.burst)
     }
 
     /// Until when the record of a run is kept.

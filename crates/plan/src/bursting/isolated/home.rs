@@ -43,8 +43,11 @@ pub enum HomeTurn {
 
 /// What the job at home should become now; `None` if it does not matter, or if another Burst decides
 /// that. `others` may be any Bursts. It follows from what is recorded, so that the job is never canceled
-/// for a result that could be lost.
-pub fn home_order(burst: &Burst, others: &[Arc<Burst>]) -> Option<JobGoal> {
+/// for a result that could be lost. `has_home`: its MiniCluster exists, and can be read.
+pub fn home_order(burst: &Burst, others: &[Arc<Burst>], has_home: bool) -> Option<JobGoal> {
+    if !burst.is_isolated() || !has_home {
+        return None;
+    }
     let default = BurstRun::default();
     let run = burst.run().unwrap_or(&default);
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
@@ -64,7 +67,8 @@ pub fn home_order(burst: &Burst, others: &[Arc<Burst>]) -> Option<JobGoal> {
         }
         RunState::Finishing if !run.output_settled => Some(JobGoal::Held),
         RunState::Finishing => Some(JobGoal::Canceled(cancel_message(burst, run))),
-        RunState::Completed | RunState::Failed | RunState::Refused => None,
+        RunState::Completed | RunState::Failed => None,
+        RunState::Refused | RunState::Yielded => None,
     }
 }
 
@@ -75,7 +79,8 @@ pub fn needs_jobspec(burst: &Burst) -> bool {
         RunState::Holding => true,
         RunState::Starting => !was_prepared(burst),
         RunState::Running | RunState::Finishing => false,
-        RunState::Completed | RunState::Failed | RunState::Refused => false,
+        RunState::Completed | RunState::Failed => false,
+        RunState::Refused | RunState::Yielded => false,
     }
 }
 

@@ -21,12 +21,12 @@ use super::rivals::{Standing, standing};
 use super::state::{Facts, Problem, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
-    BurstDecision, BurstStep, has_finalizer, has_finished, is_of, needs_nodes, record_target,
-    was_prepared,
+    BurstDecision, BurstStep, cluster_failed, has_finalizer, has_finished, is_of, needs_nodes,
+    record_target, was_prepared,
 };
 use crate::bursting::made_cluster::is_made;
 use crate::bursting::names::object_name;
-use crate::bursting::observed::{BurstObserved, Presence, TargetView};
+use crate::bursting::observed::{BurstObserved, Presence, SeenCluster, TargetView};
 use crate::bursting::poll::{POLL_SECONDS, next_poll, next_retry};
 use crate::grace::has_archive;
 use crate::time::seconds_after;
@@ -56,7 +56,8 @@ pub fn keeps_cluster(burst: &Burst) -> bool {
 /// Whether a target does not say what has become of the run: its cluster exists, and does not respond.
 pub(super) fn is_silent(view: &TargetView) -> bool {
     let exists = match view.presence {
-        Presence::ClusterComing(_) | Presence::ClusterReady | Presence::Complete => true,
+        Presence::ClusterComing(_) | Presence::ClusterFailed(_) => true,
+        Presence::ClusterReady | Presence::Complete => true,
         Presence::Nothing | Presence::Leaving => false,
         Presence::ClusterDown | Presence::ClusterDeleted => false,
     };
@@ -75,14 +76,14 @@ pub(super) struct Next {
 
 /// Decides what to do about a Burst with an instance of its own.
 pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecision {
-    let cluster = observed.cluster.filter(|it| is_of(burst, it));
+    let cluster = observed.cluster.readable().filter(|it| is_of(burst, it));
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
     let before = burst.run().cloned().unwrap_or_default();
     let life = Life {
         burst,
         cluster,
-        is_unreadable: observed.is_unreadable,
+        is_unreadable: matches!(observed.cluster, SeenCluster::Unreadable),
         view,
         home: &observed.home,
         standing: standing(burst, observed.others),
@@ -151,8 +152,11 @@ impl Life<'_> {
 
     /// Another Burst runs the job, and decides what becomes of it at home.
     fn yield_to(&self, mut run: BurstRun, other: &str) -> Next {
-        run.home_settled = true;
-        self.not_started(run, &format!("Burst {other} runs this job"))
+        run.state = RunState::Yielded;
+        (run.home_settled, run.output_settled) = (true, true);
+        run.finished_at = self.now.to_string();
+        run.message = cut(&format!("Burst {other} runs this job"));
+        Life::next(run)
     }
 
     fn go_on(&self, run: BurstRun) -> Next {
@@ -259,13 +263,18 @@ impl Life<'_> {
         let nodes = u64::try_from(spec.nodes).unwrap_or_default();
         let needed = job.nodes.map_or(1, |nodes| u64::from(nodes.get()));
         if needed > nodes {
-            return Some(format!("it needs {needed} nodes, and its Burst has {nodes} (nodes)"));
+            return Some(format!(
+                "it needs {needed} nodes, and its Burst has {nodes}: request a Burst with {needed} nodes"
+            ));
         }
         let of_node = u64::try_from(spec.target.cores).ok().filter(|cores| *cores > 0)?;
         let cores = nodes.saturating_mul(of_node);
         let needed = job.total_slots().saturating_mul(u64::from(job.cores.get()));
         (needed > cores).then(|| {
-            format!("it needs {needed} cores, and its Burst has {cores} (nodes, target.cores)")
+            format!(
+                "it needs {needed} cores, and its Burst has {cores}: request a Burst with more nodes, \
+                 or correct cores of the target"
+            )
         })
     }
 
@@ -292,12 +301,11 @@ impl Life<'_> {
                 Life::step(run, BurstStep::Create)
             }
             // For another run, a policy creates another Burst.
-            Presence::ClusterComing(_)
-                if view.job_failure.is_some() && self.burst.owning_policy().is_some() =>
-            {
-                Life::delete_self(run, "its cluster could not be made")
+            Presence::ClusterFailed(ref why) if self.burst.owning_policy().is_some() => {
+                Life::delete_self(run, &cluster_failed(why))
             }
             Presence::ClusterComing(_)
+            | Presence::ClusterFailed(_)
             | Presence::ClusterDown
             | Presence::ClusterDeleted
             | Presence::Leaving

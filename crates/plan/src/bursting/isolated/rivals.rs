@@ -61,7 +61,7 @@ fn has_yielded(burst: &Burst) -> bool {
     let default = BurstRun::default();
     let run = burst.run().unwrap_or(&default);
     match run.state {
-        RunState::Refused => true,
+        RunState::Refused | RunState::Yielded => true,
         RunState::Finishing => run.home_settled && !run.may_have_run,
         RunState::Holding => burst.metadata.deletion_timestamp.is_some() && !has_finalizer(burst),
         RunState::Starting | RunState::Running => false,

@@ -8,7 +8,8 @@ use super::home::HomeTurn;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
 use crate::bursting::state::{
-    Verdicts, record_failure, record_giving_back, record_verdicts, target_verdicts,
+    Verdicts, cluster_verdict, no_cluster, record_failure, record_giving_back, record_verdicts,
+    target_verdicts,
 };
 use crate::bursting::usage::{count, used_nodes};
 use crate::verdict::{self, Verdict, no, unknown, yes};
@@ -81,7 +82,7 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
 fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdicts {
     let (target, credentials) = target_verdicts(facts.failure, facts.view.is_some(), before);
     let prepared = prepared(facts, before, home);
-    let finished = finished(facts, before);
+    let finished = finished(facts);
     let is_deleting = facts.burst.metadata.deletion_timestamp.is_some();
     let giving_back = match (facts.run.state, home_failure(facts)) {
         (RunState::Finishing, Some(why)) => yes(Reason::LenderNotReady, why),
@@ -121,9 +122,10 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     let run = &facts.run;
     let kept = || before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
     let was = kept().filter(|it| it.status == "True");
-    if run.state == RunState::Refused || (run.state == RunState::Finishing && was.is_none()) {
+    let has_not_run = matches!(run.state, RunState::Refused | RunState::Yielded);
+    if has_not_run || (run.state == RunState::Finishing && was.is_none()) {
         return match run.may_have_run {
-            false => no(not_run_reason(facts, before), &run.message),
+            false => no(not_run_reason(facts), &run.message),
             true => yes(Reason::Prepared, "its instance has existed at the target"),
         };
     }
@@ -133,55 +135,40 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
     if let Some(failure) = facts.failure {
         return no(failure.reason, &failure.message);
     }
-    match (&facts.problem, facts.view.map(|view| (&view.presence, &view.job_failure))) {
-        (Some(Problem::NoCluster), _) => {
-            no(Reason::LenderMissing, "there is no MiniCluster of this name")
-        }
+    let presence = facts.view.map(|view| &view.presence);
+    match (&facts.problem, presence) {
+        (Some(Problem::NoCluster), _) => no_cluster(),
         (Some(Problem::Home(why)), _) => no(Reason::LenderNotReady, why),
         (Some(Problem::NotPortable), _) => no(Reason::NotPortable, &run.message),
-        (None, Some((Presence::Complete, _))) => {
+        (None, Some(Presence::Complete)) => {
             yes(Reason::Prepared, "its instance exists at the target")
         }
-        (None, Some((Presence::ClusterComing(_), Some(why)))) => {
-            let message = format!("its cluster could not be made, delete the Burst: {why}");
-            no(Reason::ClusterFailed, &message)
-        }
-        (None, Some((Presence::ClusterComing(how_far), None))) => {
-            no(Reason::ClusterComing, how_far)
-        }
-        (None, Some(_)) if run.state == RunState::Starting => {
-            no(Reason::Preparing, "its objects are created at the target")
-        }
-        (None, Some(_)) => match home {
-            HomeTurn::Awaited => no(Reason::Preparing, "the lead is asked to hold the job"),
-            _ => no(Reason::Preparing, "the job is held at home, and its jobspec is read"),
-        },
+        (None, Some(presence)) => cluster_verdict(presence).unwrap_or_else(|| {
+            let how_far = match (run.state, home) {
+                (RunState::Starting, _) => "its objects are created at the target",
+                (_, HomeTurn::Awaited) => "the lead is asked to hold the job",
+                _ => "the job is held at home, and its jobspec is read",
+            };
+            no(Reason::Preparing, how_far)
+        }),
         (None, None) => {
             kept().unwrap_or_else(|| unknown(Reason::NotAsked, "the target has not been asked yet"))
         }
     }
 }
 
-/// Why the job has not run. What its jobspec is refused for, a user has to change.
-fn not_run_reason(facts: &Facts<'_>, before: &BurstStatus) -> Reason {
-    match has_not_portable(before) || facts.problem == Some(Problem::NotPortable) {
-        true => Reason::NotPortable,
-        false => Reason::GivingBack,
+/// Why the job has not run: the Burst was given back, or another one runs the job. Otherwise its jobspec
+/// was refused, which a user has to change.
+fn not_run_reason(facts: &Facts<'_>) -> Reason {
+    let is_deleting = facts.burst.metadata.deletion_timestamp.is_some();
+    match is_deleting || facts.run.state == RunState::Yielded {
+        true => Reason::GivingBack,
+        false => Reason::NotPortable,
     }
 }
 
-/// Whether the jobspec of a Burst's job is recorded as one that cannot run elsewhere.
-pub(super) fn is_not_portable(burst: &Burst) -> bool {
-    burst.status.as_ref().is_some_and(has_not_portable)
-}
-
-fn has_not_portable(status: &BurstStatus) -> bool {
-    let finished = status.condition(BurstConditionType::Finished);
-    finished.is_some_and(|it| it.reason == Reason::NotPortable.to_string())
-}
-
 /// Whether the job has finished.
-fn finished(facts: &Facts<'_>, before: &BurstStatus) -> Verdict {
+fn finished(facts: &Facts<'_>) -> Verdict {
     let run = &facts.run;
     let trouble = facts.view.and_then(|view| view.trouble.as_ref());
     match (run.state, run.exit_code) {
@@ -193,7 +180,7 @@ fn finished(facts: &Facts<'_>, before: &BurstStatus) -> Verdict {
             Some((reason, message)) => no(*reason, message),
             None => no(Reason::InUse, "the job runs"),
         },
-        (_, _) if !run.may_have_run => no(not_run_reason(facts, before), &run.message),
+        (_, _) if !run.may_have_run => no(not_run_reason(facts), &run.message),
         (_, Some(0)) => yes(Reason::Completed, "the job finished with exit code 0"),
         (_, Some(code)) => {
             yes(Reason::CommandFailed, &format!("the job finished with exit code {code}"))

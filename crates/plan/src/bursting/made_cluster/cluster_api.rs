@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::burst::{ClusterApiTarget, ClusterClassReference};
 use flux_operator_api::{Burst, Reason};
-use kube::ResourceExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -95,6 +95,8 @@ pub fn cluster_api_cluster(
 ) -> Result<DynamicObject, TargetFailure> {
     let name = object_name(burst);
     let mut metadata = metadata(burst, &name);
+    // It does not outlive a Burst that is removed by force.
+    metadata.owner_references = burst.owner_ref(&()).map(|owner| vec![owner]);
     let own = metadata.annotations.get_or_insert_default();
     own.insert(NODES_ANNOTATION.to_owned(), nodes.to_string());
     let spec = match (template, &target.class) {

@@ -176,7 +176,7 @@ fn job(burst: &Burst, target: &CommandTarget, name: &str, argv: &[String], nodes
         restart_policy: Some("Never".to_owned()),
         ..PodSpec::default()
     };
-    let metadata = ObjectMeta { owner_references: None, ..metadata(burst, name) };
+    let metadata = metadata(burst, name);
     let pod_metadata = ObjectMeta { labels: metadata.labels.clone(), ..ObjectMeta::default() };
     Job {
         metadata,
@@ -213,34 +213,27 @@ pub fn may_exist(burst: &Burst) -> bool {
     burst.status.as_ref().is_some_and(|status| status.cluster_made)
 }
 
-/// How far the program is, and why the cluster will never come, if it will not. `has_secret`: the
-/// program has written the kubeconfig.
-pub fn command_presence(
-    burst: &Burst,
-    jobs: &CommandJobs,
-    has_secret: bool,
-) -> (Presence, Option<String>) {
+/// How far the program is. `has_secret`: it has written the kubeconfig.
+pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> Presence {
     if jobs.down.is_some() {
-        let presence = match jobs.next_deletion(may_exist(burst)) {
+        return match jobs.next_deletion(may_exist(burst)) {
             Deletion::Wait => Presence::Leaving,
             Deletion::RemoveRecords => Presence::ClusterDeleted,
             _ => Presence::ClusterDown,
         };
-        return (presence, None);
     }
     let is_made = jobs.up.iter().any(|job| is(job, "Complete"));
     if jobs.up.is_empty() {
         // Others have deleted the Jobs. While it is given back, what may exist has to be deleted.
         let is_deleting = burst.metadata.deletion_timestamp.is_some();
-        let presence = match may_exist(burst) && (has_secret || is_deleting) {
+        return match may_exist(burst) && (has_secret || is_deleting) {
             true => Presence::ClusterReady,
             // A Secret alone is a leftover that is deleted in the end.
             false => Presence::Nothing,
         };
-        return (presence, None);
     }
     if is_made && has_secret {
-        return (Presence::ClusterReady, None);
+        return Presence::ClusterReady;
     }
     let namespace = burst.namespace().unwrap_or_default();
     let failed = jobs.up.iter().find_map(|job| {
@@ -255,7 +248,9 @@ pub fn command_presence(
             )
         })
     });
+    if let Some(why) = failed {
+        return Presence::ClusterFailed(why);
+    }
     let names: Vec<String> = jobs.up.iter().map(ResourceExt::name_any).collect();
-    let text = format!("Job {} makes the cluster", names.join(", "));
-    (Presence::ClusterComing(text), failed)
+    Presence::ClusterComing(format!("Job {} makes the cluster", names.join(", ")))
 }

@@ -7,8 +7,8 @@ mod gke;
 
 use flux_operator_api::Burst;
 use flux_operator_api::burst::TargetKind;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{Resource, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
 use super::names::{burst_annotations, burst_labels, object_name};
 
@@ -30,17 +30,29 @@ pub(super) fn is_made(burst: &Burst) -> bool {
     }
 }
 
-/// The metadata of an object that makes a cluster. The Burst owns it, so that it does not outlive a Burst
-/// that is removed by force.
+/// Whether what is inside the cluster of a Burst has to be asked for. It is deleted with the cluster, even
+/// if that does not respond; of a run it is asked first whether the job has started.
+pub fn asks_inside(burst: &Burst) -> bool {
+    match burst.is_isolated() {
+        true => !burst.run().is_some_and(|run| run.output_settled),
+        false => burst.metadata.deletion_timestamp.is_none(),
+    }
+}
+
+/// Whether objects may be created inside the cluster of a Burst, as soon as there is one. The Job of a run
+/// is created only after that was recorded.
+pub fn creates_inside(burst: &Burst) -> bool {
+    burst.run().is_none_or(|run| run.may_have_run)
+}
+
+/// The metadata of an object that makes a cluster.
 fn metadata(burst: &Burst, name: &str) -> ObjectMeta {
     let cluster_uid = burst.status.as_ref().map(|it| it.cluster_uid.as_str()).unwrap_or_default();
-    let owner: Option<OwnerReference> = burst.owner_ref(&());
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: burst.namespace(),
         labels: Some(burst_labels(burst, cluster_uid)),
         annotations: Some(burst_annotations(burst)),
-        owner_references: owner.map(|owner| vec![owner]),
         ..ObjectMeta::default()
     }
 }
