@@ -6,7 +6,7 @@
 //! back, so it must be undrained when it is needed again. Ranks that were drained
 //! by others stay drained.
 
-use flux_operator_flux::{IdSet, OverlayStatus};
+use flux_operator_flux::{IdSet, OverlayNode};
 use flux_operator_wire::{Drain, Drained};
 
 use crate::flux_command::FluxCommand;
@@ -68,10 +68,10 @@ impl Drainer {
         if ranks.is_empty() && self.drained.as_ref().is_some_and(|known| known.ours.is_empty()) {
             return true;
         }
-        let Some(overlay) = self.command.query(&["overlay", "status", "--no-pretty"]) else {
+        let Some(overlay) = self.command.query(&OverlayNode::COMMAND) else {
             return false;
         };
-        let leaving = parse_online(&overlay).intersection(ranks);
+        let leaving = OverlayNode::online_ranks(&overlay).intersection(ranks);
         let settled =
             |known: &DrainedRanks| leaving.is_subset(&known.all) && known.ours.is_subset(ranks);
         if self.drained.as_ref().is_some_and(settled) {
@@ -102,15 +102,6 @@ pub fn drained_ranks(command: &FluxCommand) -> Option<IdSet> {
 fn query_drained(command: &FluxCommand) -> Option<DrainedRanks> {
     let words = ["resource", "drain", "-n", "-o", "{state} {ranks} {reason}"];
     parse_drained(&command.query(&words)?)
-}
-
-/// The ranks that are online, from lines such as `1 fs-1: full`.
-pub fn parse_online(overlay: &str) -> IdSet {
-    let lines = overlay.lines().filter_map(|line| line.rsplit_once(": "));
-    let online = lines.filter(|(_, state)| {
-        state.trim().parse::<OverlayStatus>().is_ok_and(|state| state.is_online())
-    });
-    online.filter_map(|(node, _)| node.split_whitespace().next()?.parse::<u32>().ok()).collect()
 }
 
 /// Parses lines such as `draining 2-3 the cluster shrinks`; the state has a star if the ranks
@@ -171,12 +162,6 @@ mod tests {
 
     #[test]
     fn the_output_of_flux_is_parsed() {
-        let text = "0 fs-0: partial\n1 fs-1: full\n2 fs-2: offline\n3 fs-3: lost\n4 x: degraded\n";
-        assert_eq!(parse_online(text), set("0-1,4"));
-        assert_eq!(
-            parse_online("nonsense: here\n: \n7 y: lost administrative disconnect"),
-            set("")
-        );
         // What flux-core 0.88 printed.
         let text = "draining 3 the cluster shrinks\ndrained 1 mine\ndrained* 2 the cluster shrinks\ndrained 5 \n";
         let known = DrainedRanks { all: set("1-3,5"), ours: set("2-3"), busy: set("3") };

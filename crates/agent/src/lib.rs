@@ -66,7 +66,7 @@ mod view;
 mod work;
 
 pub use cores::count as count_cores;
-pub use drain::{Drainer, parse_online};
+pub use drain::Drainer;
 pub use flux_command::FluxCommand;
 pub use flux_version::VersionQuery;
 pub use pending::PendingJobs;

@@ -8,13 +8,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flux_operator_flux::OverlayNode;
 use flux_operator_wire::{BrokerFacts, InstanceState, JobCounts, Report};
 use serde::Deserialize;
 
 use crate::arguments::CommonArguments;
 use crate::backoff::Backoff;
 use crate::blocked::BlockedProbe;
-use crate::drain;
 use crate::flux_command::FluxCommand;
 use crate::layout::Layout;
 use crate::operator_client::OperatorClient;
@@ -183,7 +183,7 @@ fn report_forever(
 
 impl InstanceProbe {
     fn probe(&mut self) -> InstanceState {
-        let overlay = self.command.query(&["overlay", "status", "--no-pretty"]);
+        let overlay = self.command.query(&OverlayNode::COMMAND);
         let jobs = self.command.query(&["job", "stats"]).and_then(|text| parse_job_stats(&text));
         let started = self.started.exists();
         if let Some(count) = jobs.map(total) {
@@ -193,7 +193,7 @@ impl InstanceProbe {
             };
             self.first_job = self.first_job.clone().observe(count, started, last);
         }
-        let online = overlay.map(|text| drain::parse_online(&text));
+        let online = overlay.map(|text| OverlayNode::online_ranks(&text));
         let pending = jobs.map(|jobs| jobs.pending);
         let probe = self.blocked.as_mut().zip(online.as_ref());
         let blocking_job = probe.and_then(|(probe, online)| probe.probe(pending, online.len()));

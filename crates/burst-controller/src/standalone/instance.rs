@@ -3,9 +3,9 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use flux_operator_agent::{Drainer, FluxCommand, PendingJobs, parse_online};
+use flux_operator_agent::{Drainer, FluxCommand, PendingJobs};
 use flux_operator_api::view::InstanceJobs;
-use flux_operator_flux::{HostList, IdSet};
+use flux_operator_flux::{HostList, IdSet, OverlayNode};
 use flux_operator_plan::bursting::{InstanceState, StandaloneInstance};
 use flux_operator_plan::view::{instance_job, running_instance_job};
 use flux_operator_wire::{Drain, PendingPage};
@@ -62,27 +62,22 @@ impl RunningInstance {
 
     /// Its hosts, in the order of their ranks; `None` if it does not respond.
     pub(super) fn hosts(&self) -> Option<HostList> {
-        let overlay = self.command.query(&["overlay", "status", "--no-pretty"])?;
-        let mut ranked: Vec<(u32, &str)> = (overlay.lines())
-            .filter_map(|line| {
-                let mut words = line.split_whitespace();
-                Some((words.next()?.parse().ok()?, words.next()?.trim_end_matches(':')))
-            })
-            .collect();
-        ranked.sort_unstable();
+        let overlay = self.command.query(&OverlayNode::COMMAND)?;
+        let mut nodes: Vec<_> = overlay.lines().filter_map(OverlayNode::parse).collect();
+        nodes.sort_unstable_by_key(|node| node.rank);
         let mut hosts = HostList::new();
-        ranked.iter().try_for_each(|(_, host)| hosts.push(host)).ok()?;
+        nodes.iter().try_for_each(|node| hosts.push(node.host)).ok()?;
         Some(hosts)
     }
 
     /// Has these ranks drained, and others not, and looks at brokers and jobs. Takes as long as Flux's
     /// commands.
     pub(super) fn observe(&mut self, leaving: &IdSet) -> Seen {
-        let Some(overlay) = self.command.query(&["overlay", "status", "--no-pretty"]) else {
+        let Some(overlay) = self.command.query(&OverlayNode::COMMAND) else {
             return self.silent();
         };
         self.silent_since = None;
-        let online = parse_online(&overlay);
+        let online = OverlayNode::online_ranks(&overlay);
         let drained = self.drain(leaving);
         let pages = self.pending.changed_pages(None);
         if !pages.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 use flux_operator_api::view::{InstanceJob, InstanceJobs, RunningInstanceJob, SlotRange};
-use flux_operator_flux::{IdSet, JobId, Jobspec, ListedJob, OverlayStatus, ResourceSet};
+use flux_operator_flux::{IdSet, JobId, Jobspec, ListedJob, OverlayNode, ResourceSet};
 
 use crate::kubectl::exec::CapturedOutput;
 
@@ -45,7 +45,7 @@ impl ObservedInstance {
         let (pending, running, overlay, drained, resources, modules) = tokio::try_join!(
             list(flux, "--states=pending"),
             list(flux, "--states=running"),
-            query(flux, &["overlay", "status", "--no-pretty"]),
+            query(flux, &OverlayNode::COMMAND),
             flux.run(&["resource", "drain", "-n", "-o", "{ranks}"]),
             flux.run(&["resource", "R"]),
             flux.run(&["module", "list"]),
@@ -68,7 +68,7 @@ impl ObservedInstance {
         let (lead_cores, lead_gpus) = lead.unwrap_or_default();
         let saturate = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Ok(ObservedInstance {
-            online: parse_online(&overlay),
+            online: OverlayNode::online_ranks(&overlay),
             drained: IdSet::union_all(&parse_sets(&drained.output)),
             lead_cores: saturate(lead_cores),
             lead_gpus: saturate(lead_gpus),
@@ -177,15 +177,6 @@ async fn read_jobspecs(
         rest = &rest[done..];
     }
     Ok(jobspecs)
-}
-
-/// The ranks that are online, from lines such as `1 fs-1: full`.
-fn parse_online(overlay: &str) -> IdSet {
-    let lines = overlay.lines().filter_map(|line| line.rsplit_once(": "));
-    let online = lines.filter(|(_, state)| {
-        state.trim().parse::<OverlayStatus>().is_ok_and(OverlayStatus::is_online)
-    });
-    online.filter_map(|(node, _)| node.split_whitespace().next()?.parse::<u32>().ok()).collect()
 }
 
 fn parse_sets(text: &str) -> Vec<IdSet> {
