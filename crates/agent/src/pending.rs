@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use flux_operator_flux::{IdSet, JobId, Jobspec, ListedJob};
+use flux_operator_flux::{IdSet, JobId, Jobspec, JobspecBatch, ListedJob};
 use flux_operator_wire::{JobCounts, JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
 use crate::blocked::SchedulerProbe;
@@ -33,9 +33,6 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long reading the jobspecs of one list may take: reports wait for it.
 const JOBSPECS_TIMEOUT: Duration = Duration::from_secs(8);
-
-/// How many jobspecs are read with one command: their keys take 16 KB of its arguments.
-const JOBSPECS_PER_COMMAND: usize = 500;
 
 /// How long drained ranks are not queried again: that command is written in Python, and takes 0.14 s
 /// of a core.
@@ -167,22 +164,16 @@ impl PendingJobs {
         let deadline = Instant::now() + JOBSPECS_TIMEOUT;
         let mut rest = unknown.as_slice();
         while !rest.is_empty() && Instant::now() < deadline {
-            let ids = &rest[..rest.len().min(JOBSPECS_PER_COMMAND)];
-            let Some(read) = self.query_jobspecs(ids) else { break };
+            let batch = JobspecBatch::first_of(rest);
+            let command = batch.command();
+            let words: Vec<&str> = command.iter().map(String::as_str).collect();
+            let Some(output) = self.command.query_partial(&words) else { break };
+            let read = batch.parse(&output);
             // It stops at a job that no longer exists, and if its output is too long. If nothing was
             // read, the first job is the reason.
             rest = &rest[read.len().max(1)..];
-            self.jobspecs.extend(ids.iter().copied().zip(read));
+            self.jobspecs.extend(read);
         }
-    }
-
-    /// The jobspecs of these jobs, up to the first that cannot be read.
-    fn query_jobspecs(&self, ids: &[JobId]) -> Option<Vec<Jobspec>> {
-        let keys: Vec<String> = ids.iter().map(|id| Jobspec::key(*id)).collect();
-        let words: Vec<&str> =
-            ["kvs", "get"].into_iter().chain(keys.iter().map(String::as_str)).collect();
-        let text = self.command.query_partial(&words)?;
-        Some(text.lines().take(ids.len()).map_while(|line| Jobspec::parse(line).ok()).collect())
     }
 
     /// The drained ranks, as of a short time ago.

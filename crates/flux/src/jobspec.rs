@@ -1,6 +1,7 @@
 //! Jobspecs: the parts that `flux job list` does not print. Follows Flux RFC 14 and 25.
 
 mod attributes;
+mod batch;
 mod environment;
 mod resource_request;
 mod run;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::JobId;
+pub use batch::JobspecBatch;
 pub use environment::Environment;
 pub use resource_request::ResourceRequest;
 pub use run::{JobRun, TaskCount};

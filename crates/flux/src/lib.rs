@@ -55,7 +55,9 @@ pub use idset::{IdSet, IdSetError};
 pub use job_id::{JobId, JobIdError};
 pub use job_result::{JobResult, JobStatus};
 pub use job_state::{JobState, JobStateGroup};
-pub use jobspec::{Environment, JobRun, JobRunError, Jobspec, ResourceRequest, TaskCount};
+pub use jobspec::{
+    Environment, JobRun, JobRunError, Jobspec, JobspecBatch, ResourceRequest, TaskCount,
+};
 pub use listed_job::ListedJob;
 pub use names::UnknownName;
 pub use overlay::OverlayNode;

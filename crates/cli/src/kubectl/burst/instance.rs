@@ -5,15 +5,14 @@ use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 use flux_operator_api::view::{InstanceJob, InstanceJobs, RunningInstanceJob, SlotRange};
-use flux_operator_flux::{IdSet, JobId, Jobspec, ListedJob, OverlayNode, ResourceSet};
+use flux_operator_flux::{
+    IdSet, JobId, Jobspec, JobspecBatch, ListedJob, OverlayNode, ResourceSet,
+};
 
 use crate::kubectl::exec::CapturedOutput;
 
 /// The maximum number of jobs, as the operator has them too.
 const MAX_JOBS: &str = "--count=10000";
-
-/// How many jobspecs are read with one command: their keys take 16 KB of its arguments.
-const JOBSPECS_PER_COMMAND: usize = 500;
 
 /// Runs commands of Flux in an instance.
 pub(super) trait FluxCommands {
@@ -164,17 +163,13 @@ async fn read_jobspecs(
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let mut rest = ids.as_slice();
     while !rest.is_empty() {
-        let batch = &rest[..rest.len().min(JOBSPECS_PER_COMMAND)];
-        let keys: Vec<String> = batch.iter().map(|id| Jobspec::key(*id)).collect();
-        let words: Vec<&str> =
-            ["kvs", "get"].into_iter().chain(keys.iter().map(String::as_str)).collect();
-        let text = flux.run(&words).await?.output;
-        let read: Vec<Jobspec> =
-            text.lines().take(batch.len()).map_while(|line| Jobspec::parse(line).ok()).collect();
+        let batch = JobspecBatch::first_of(rest);
+        let command = batch.command();
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let read = batch.parse(&flux.run(&words).await?.output);
         // It stops at the first job that does not exist; that one is left out.
-        let done = if read.len() < batch.len() { read.len() + 1 } else { read.len() };
-        jobspecs.extend(batch.iter().copied().zip(read));
-        rest = &rest[done..];
+        rest = &rest[batch.ids().len().min(read.len() + 1)..];
+        jobspecs.extend(read);
     }
     Ok(jobspecs)
 }
