@@ -18,6 +18,7 @@ mod listing;
 mod logs;
 mod manifest;
 mod outcome;
+mod output_format;
 mod pod_commands;
 mod pods;
 mod printed_list;

@@ -1,10 +1,11 @@
 //! Prints a list of objects in the formats of `kubectl get`.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::output_format::ListFormat;
 use super::session::Session;
 use crate::print;
 
@@ -17,15 +18,7 @@ pub(super) struct ListOptions {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
-    Name,
+    output: Option<ListFormat>,
 }
 
 /// A list as kubectl prints it.
@@ -53,16 +46,13 @@ impl ListOptions {
         listed.iter_mut().for_each(|object| object.meta_mut().managed_fields = None);
         let list = as_list(listed);
         let text = match self.output {
-            Some(Output::Json) => serde_json::to_string_pretty(&list)? + "\n",
-            Some(Output::Yaml) => {
-                serde_saphyr::to_string(&list).context("failed to write the list as YAML")?
-            }
-            Some(Output::Name) => {
+            Some(ListFormat::Data(format)) => format.print(&list)?,
+            Some(ListFormat::Name) => {
                 let kind = kind.to_lowercase();
                 let name = |it: &K| format!("{kind}.flux-framework.org/{}\n", it.name_any());
                 listed.iter().map(name).collect()
             }
-            None | Some(Output::Wide) if listed.is_empty() => {
+            None | Some(ListFormat::Wide) if listed.is_empty() => {
                 let kinds = match kind.strip_suffix('y') {
                     Some(stem) => format!("{stem}ies"),
                     None => format!("{kind}s"),

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_api::view::{Queue, QueueOverview, ResourceUse, WaitingJob};
 use jiff::Timestamp;
 
 use super::listing::{Listing, list_all};
+use super::output_format::TableFormat;
 use super::session::Session;
 use super::table::{format_age, table};
 use super::view::QueueSnapshot;
@@ -24,7 +25,7 @@ pub(super) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<TableFormat>,
 
     #[command(flatten)]
     operator: OperatorArguments,
@@ -36,13 +37,6 @@ pub(super) struct OperatorArguments {
     /// Namespace of the operator: only queues in it can serve other namespaces.
     #[arg(long, value_name = "NAMESPACE", default_value = "operator-system")]
     pub(super) operator_namespace: String,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
@@ -66,11 +60,10 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         print::message(format_args!("note: {}", missing.explanation()));
     }
     let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&overview)? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&overview).context("failed to write the queues as YAML")?
-        }
-        None | Some(Output::Wide) if overview.queues.is_empty() && overview.pending.is_empty() => {
+        Some(TableFormat::Data(format)) => format.print(&overview)?,
+        None | Some(TableFormat::Wide)
+            if overview.queues.is_empty() && overview.pending.is_empty() =>
+        {
             match arguments.all_namespaces {
                 true => print::message("No queues found."),
                 false => print::message(format_args!(

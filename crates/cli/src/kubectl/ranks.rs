@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use flux_operator_api::minicluster::LenderName;
 use flux_operator_api::view::{RankRange, RankTable};
 use flux_operator_api::{MiniCluster, Reason};
@@ -12,6 +12,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 
 use super::outcome::status_line;
+use super::output_format::TableFormat;
 use super::session::Session;
 use super::table::{format_age, table};
 use crate::print;
@@ -27,14 +28,7 @@ pub(super) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
-    Wide,
+    output: Option<TableFormat>,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
@@ -44,11 +38,8 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
         None => ranks_of(session, &minicluster, None).await?,
     };
     let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&table)? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&table).context("failed to write the ranks as YAML")?
-        }
-        None | Some(Output::Wide) if table.items.is_empty() => {
+        Some(TableFormat::Data(format)) => format.print(&table)?,
+        None | Some(TableFormat::Wide) if table.items.is_empty() => {
             let (name, state) = (&arguments.name, status_line(&minicluster));
             print::message(format_args!("No ranks are leased to {name}: {state}."));
             return Ok(ExitCode::SUCCESS);

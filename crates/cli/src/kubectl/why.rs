@@ -12,12 +12,12 @@ use flux_operator_plan::view::{of_job, of_minicluster};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
-use serde::Serialize;
 
 use super::Connection;
 use super::burst::why::{explain_job, parse_job};
 use super::explanation::{Explanation, add_cluster, is_certain};
 use super::listing::{Listing, list_all};
+use super::output_format::DataFormat;
 use super::queue::OperatorArguments;
 use super::session::Session;
 use super::target::{FoundObject, ObjectKind, Target, find};
@@ -52,16 +52,10 @@ pub(super) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
+    output: Option<DataFormat>,
 
     #[command(flatten)]
     operator: OperatorArguments,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
 }
 
 pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
@@ -86,12 +80,12 @@ async fn explain_flux_job(
     session: &Session,
     name: &Target,
     job: JobId,
-    output: Option<Output>,
+    output: Option<DataFormat>,
 ) -> Result<ExitCode> {
     let answer = explain_job(session, name.minicluster_name()?, job).await?;
     print::output(match output {
         None => answer.to_string(),
-        output => serialized(&answer, output)?,
+        Some(format) => format.print(&answer)?,
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -213,17 +207,10 @@ fn add_job(objects: &mut ListedObjects, requested: ProposedJob, namespace: &str,
     }
 }
 
-fn print_why(why: &JobExplanation, output: Option<Output>) -> Result<()> {
+fn print_why(why: &JobExplanation, output: Option<DataFormat>) -> Result<()> {
     let text = match output {
         None => Explanation(why).to_string(),
-        output => serialized(why, output)?,
+        Some(format) => format.print(why)?,
     };
     print::output(text)
-}
-
-fn serialized(object: &impl Serialize, output: Option<Output>) -> Result<String> {
-    match output {
-        Some(Output::Yaml) => serde_saphyr::to_string(object).context("failed to write YAML"),
-        _ => Ok(serde_json::to_string_pretty(object)? + "\n"),
-    }
 }

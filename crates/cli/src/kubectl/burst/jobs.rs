@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_flux::{JobId, ListedJob};
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::instance::list_jobs;
 use super::why::{LeadFlux, list};
+use crate::kubectl::output_format::DataFormat;
 use crate::kubectl::session::Session;
 use crate::kubectl::table::table;
 use crate::print;
@@ -28,13 +29,7 @@ pub(in crate::kubectl) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
+    output: Option<DataFormat>,
 }
 
 /// A job.
@@ -81,8 +76,7 @@ pub(in crate::kubectl) async fn run(session: &Session, arguments: &Arguments) ->
     let items = rows_of(name, &pending, &running, &bursts);
     let rows = JobRows { namespace: session.namespace.clone(), cluster: name.clone(), items };
     let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&rows)? + "\n",
-        Some(Output::Yaml) => serde_saphyr::to_string(&rows).context("failed to write YAML")?,
+        Some(format) => format.print(&rows)?,
         None if rows.items.is_empty() => {
             print::message(format_args!("No jobs wait or run in {name}."));
             return Ok(ExitCode::SUCCESS);

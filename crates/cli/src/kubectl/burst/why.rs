@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use flux_operator_api::burst::RunState;
 use flux_operator_api::minicluster::LenderName;
 use flux_operator_api::{Burst, BurstPolicy};
@@ -21,6 +21,7 @@ use super::answers::{JobReport, OneJob, Report, answers, rows};
 use super::instance::{FluxCommands, ObservedInstance, job_state};
 use super::jobs::run_of;
 use crate::kubectl::exec::{CapturedOutput, ExecPod, capture};
+use crate::kubectl::output_format::DataFormat;
 use crate::kubectl::session::Session;
 use crate::kubectl::{listing, pod_commands, ranks};
 use crate::print;
@@ -48,13 +49,7 @@ pub(super) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
+    output: Option<DataFormat>,
 }
 
 /// Parses the id of a job.
@@ -65,13 +60,12 @@ pub(in crate::kubectl) fn parse_job(text: &str) -> Result<JobId, String> {
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
-    let is_text = arguments.output.is_none();
     let text = match arguments.job {
         Some(job) => {
             let report = explain_job(session, &arguments.cluster, job).await?;
-            match is_text {
-                true => report.to_string(),
-                false => printed(&report, arguments.output)?,
+            match arguments.output {
+                None => report.to_string(),
+                Some(format) => format.print(&report)?,
             }
         }
         None => {
@@ -80,7 +74,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
             if !arguments.all {
                 report.items.truncate(MAX_SHOWN);
             }
-            if is_text {
+            if arguments.output.is_none() {
                 report.notes.iter().for_each(|note| print::message(format_args!("note: {note}")));
             }
             if report.items.len() < total {
@@ -89,26 +83,19 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
                     "note: {shown} of {total} jobs are shown; --all shows all"
                 ));
             }
-            match is_text {
-                true if total == 0 => {
+            match arguments.output {
+                Some(format) => format.print(&report)?,
+                None if total == 0 => {
                     let name = &arguments.cluster;
                     print::message(format_args!("No jobs are pending in {name}."));
                     return Ok(ExitCode::SUCCESS);
                 }
-                true => rows(&report),
-                false => printed(&report, arguments.output)?,
+                None => rows(&report),
             }
         }
     };
     print::output(text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn printed(report: &impl Serialize, output: Option<Output>) -> Result<String> {
-    match output {
-        Some(Output::Yaml) => serde_saphyr::to_string(report).context("failed to write YAML"),
-        _ => Ok(serde_json::to_string_pretty(report)? + "\n"),
-    }
 }
 
 /// The answer for one job.

@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flux_operator_plan::shown_expiry;
 use jiff::Timestamp;
 
 use super::invitation::{InvitationView, views};
 use crate::kubectl::listing;
+use crate::kubectl::output_format::DataFormat;
 use crate::kubectl::session::Session;
 use crate::kubectl::table::table;
 use crate::print;
@@ -23,13 +24,7 @@ pub(super) struct Arguments {
 
     /// Output format.
     #[arg(short, long, value_enum)]
-    output: Option<Output>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Output {
-    Json,
-    Yaml,
+    output: Option<DataFormat>,
 }
 
 pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<ExitCode> {
@@ -44,10 +39,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     let listed: Vec<InvitationView> =
         miniclusters.iter().flat_map(|minicluster| views(minicluster, now)).collect();
     let text = match arguments.output {
-        Some(Output::Json) => serde_json::to_string_pretty(&listed)? + "\n",
-        Some(Output::Yaml) => {
-            serde_saphyr::to_string(&listed).context("failed to write the invitations as YAML")?
-        }
+        Some(format) => format.print(&listed)?,
         None if listed.is_empty() => {
             print::message("No invitations.");
             return Ok(ExitCode::SUCCESS);
