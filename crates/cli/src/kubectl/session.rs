@@ -207,6 +207,7 @@ fn with_server_message(what: &str, error: kube::Error) -> anyhow::Error {
 fn list_command(what: &str) -> &'static str {
     match what {
         "Burst" => "burst list",
+        "BurstPolicy" => "burst policies",
         "FluxSetup" => "queue",
         _ => "list",
     }

@@ -101,7 +101,7 @@ fn a_request_that_cannot_succeed_is_refused() {
         (
             "fs --policy clod --nodes 2",
             objects(),
-            "error: there is no BurstPolicy \"clod\" in default\nhint: there are \"cloud\"\n",
+            "error: there is no BurstPolicy \"clod\" in default\nhint: did you mean \"cloud\"?\n",
         ),
         (
             "fs --policy cloud --nodes 5",

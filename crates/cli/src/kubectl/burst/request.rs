@@ -192,7 +192,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gets a policy. If there is none of this name, the error lists those that there are.
+/// Gets a policy. If there is none of this name, the error suggests others.
 async fn policy(session: &Session, name: &str) -> Result<BurstPolicy> {
     let policies = session.api::<BurstPolicy>();
     match policies.get_opt(name).await {
@@ -205,12 +205,7 @@ async fn policy(session: &Session, name: &str) -> Result<BurstPolicy> {
         Err(error) => return Err(session.explain(error, "failed to list BurstPolicies").await),
     };
     let names: Vec<String> = listed.iter().map(ResourceExt::name_any).collect();
-    let namespace = &session.namespace;
-    let hint = match names.is_empty() {
-        true => format!("there are none in {namespace}: an administrator can create one"),
-        false => format!("there are {}", quoted(&names)),
-    };
-    Err(anyhow!("there is no BurstPolicy {name:?} in {namespace}\nhint: {hint}"))
+    Err(session.not_found("BurstPolicy", name, &names))
 }
 
 /// The Burst that is requested. `suffix` makes a name unique.
