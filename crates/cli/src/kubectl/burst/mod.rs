@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_that_lack_something_are_refused() {
+    fn complete_command_lines_are_accepted() {
         for line in [
             "request fs --policy p --nodes 2",
             "request fs --policy p --target gke --nodes 2 --for 2h --idle 10m --name n --wait",
@@ -122,6 +122,10 @@ mod tests {
         ] {
             assert!(parse(line).is_ok(), "{line}");
         }
+    }
+
+    #[test]
+    fn command_lines_that_lack_something_are_refused() {
         for line in [
             "request fs --policy p",
             "request fs --nodes 2",
