@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::burst::{ClusterTarget, KubeconfigTarget};
 use flux_operator_api::view::Attributes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
@@ -108,17 +109,17 @@ fn a_job_that_was_refused_elsewhere_starts_here_or_blocks_those_behind_it() {
 
 /// It would keep the policy from running the job for a day.
 #[test]
-fn a_second_burst_that_was_refused_says_nothing_about_the_job() {
-    for (reason, refusal) in [("NotPortable", Some("why")), ("GivingBack", None)] {
-        let conditions = json!([{ "type": "Prepared", "status": "False", "reason": reason,
-            "message": "why", "lastTransitionTime": at(0).to_string() }]);
-        let run = json!({ "state": "Refused", "message": "why" });
+fn a_burst_that_yields_or_was_given_back_says_nothing_about_the_job() {
+    let cases =
+        [("Refused", false, Some("why")), ("Refused", true, None), ("Yielded", false, None)];
+    for (state, is_deleting, refusal) in cases {
         let mut burst = Burst::new("b", Default::default());
         burst.spec.isolated_job = "f2b".into();
-        let status = json!({ "conditions": conditions, "run": run });
+        burst.metadata.deletion_timestamp = is_deleting.then(|| Time(at(0)));
+        let status = json!({ "run": { "state": state, "message": "why" } });
         burst.status = Some(serde_json::from_value(status).unwrap());
         let found = IsolatedRun::of(&burst, &HashSet::new());
-        assert_eq!(found.and_then(|it| it.refusal).as_deref(), refusal);
+        assert_eq!(found.and_then(|it| it.refusal).as_deref(), refusal, "{state}");
     }
 }
 
