@@ -10,7 +10,7 @@ use kube::ResourceExt;
 
 use crate::answer::{Refusal, Why};
 use crate::constraint::Match;
-use crate::pool::{SPARE, shape};
+use crate::pool::{shape, target_property};
 use crate::request::{Demand, Requests, nearer};
 use crate::time::seconds_after;
 use crate::{Action, PolicyState};
@@ -131,8 +131,7 @@ impl<'a> Requests<'a> {
         // Its nodes get no ranks of this instance, so that only the target says what they have.
         let (cores, gpus) = shape(target, "", self.instance);
         // Of its properties only that of the ranks which its nodes would get otherwise is known.
-        let property = if target.ranks.is_empty() { SPARE } else { &target.ranks };
-        let is_there = demand.constraint.matches(property, None) == Match::Yes;
+        let is_there = demand.constraint.matches(target_property(target), None) == Match::Yes;
         if !is_there || !demand.need.accepts(cores, gpus) {
             return Err(Why::NoTargetFits { policy: &state.name }.into());
         }

@@ -127,15 +127,18 @@ impl Pool {
     pub(crate) fn is_of(&self, policy: &str, target: &str) -> bool {
         self.policy.as_deref() == Some(policy) && self.target.name == target
     }
-
-    /// The property of its ranks.
-    pub(crate) fn property(&self) -> &str {
-        if self.target.ranks.is_empty() { SPARE } else { &self.target.ranks }
-    }
 }
+
+/// The property of the MiniCluster's own ranks.
+pub(crate) const HOME: &str = "home";
 
 /// The property of spare ranks, which targets get first.
 pub(crate) const SPARE: &str = "spare";
+
+/// The property of the ranks that brokers of a target get, unless others are chosen for a job.
+pub(crate) fn target_property(target: &BurstTarget) -> &str {
+    if target.ranks.is_empty() { SPARE } else { &target.ranks }
+}
 
 /// Cores and GPUs of each node of a target. A broker that gets a rank has what the rank table says,
 /// whatever its node has.

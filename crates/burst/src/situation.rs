@@ -10,6 +10,7 @@ use flux_operator_flux::{HostList, IdSet, JobId, RankList};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::pool::{HOME, SPARE, target_property};
 use crate::time::seconds_after;
 use crate::{Instance, IsolatedRun, Job, Node, Pool, PoolMember, PoolState};
 
@@ -114,8 +115,8 @@ impl Situation {
 /// The property of a range of slots, by which jobs select nodes.
 fn property(slots: &SlotRange) -> &str {
     match slots.owner.as_str() {
-        "Job" => "home",
-        "Spare" => "spare",
+        "Job" => HOME,
+        "Spare" => SPARE,
         _ => &slots.pool,
     }
 }
@@ -156,9 +157,7 @@ fn lendable(
         let leases = cluster.status.iter().flat_map(|status| &status.leases);
         let own = leases.filter(|lease| Some(lease.name.as_str()) == name);
         let leased: u64 = own.map(|lease| lease.rank_list().to_set().len()).sum();
-        let ranks = burst.spec.target.ranks.as_str();
-        let property = if ranks.is_empty() { "spare" } else { ranks };
-        if let Some(count) = free.get_mut(property) {
+        if let Some(count) = free.get_mut(target_property(&burst.spec.target)) {
             let wanted = u32::try_from(burst.spec.leased_ranks()).unwrap_or_default();
             let leased = u32::try_from(leased).unwrap_or(u32::MAX);
             *count = count.saturating_sub(wanted.saturating_sub(leased));

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::constraint::{Constraint, Match};
 use crate::job::Need;
 use crate::placement::{Class, FreeNode, Part, part, take};
-use crate::pool::shape;
+use crate::pool::{shape, target_property};
 use crate::{Instance, PolicyState, Pool, PoolState};
 
 /// Nodes of an instance, and of its bursts.
@@ -93,7 +93,7 @@ impl<'a> Supply<'a> {
                     needed: 0,
                     jobs: Vec::new(),
                 },
-                pool.property(),
+                target_property(&pool.target),
             );
             let size = u32::try_from(pool.nodes).unwrap_or_default();
             if is_coming {
