@@ -48,7 +48,7 @@ pub fn decide(
     let largest_node = largest_node(instance, policies);
     let exhausted = requests.budgets.iter().any(|budget| budget.exhausted.is_some());
     let requeue_at = exhausted.then(|| next_day(now));
-    let mut run = Run {
+    let mut deciding = Deciding {
         instance,
         policies,
         memory,
@@ -66,15 +66,17 @@ pub fn decide(
     let mut outcomes = Vec::with_capacity(jobs.len());
     for (index, job) in jobs.iter().enumerate() {
         let outcome = match blocker {
-            Some(blocker) if !job.is_held && !run.is_too_large(job) => match run.isolated(job) {
-                Some(run) => Outcome::RunsIsolated { run },
-                None => Outcome::of(Why::BlockedByJob { job: blocker }),
-            },
-            _ => run.consider(job, index),
+            Some(blocker) if !job.is_held && !deciding.is_too_large(job) => {
+                match deciding.run_of(job) {
+                    Some(run) => Outcome::HasRun { run },
+                    None => Outcome::of(Why::BlockedByJob { job: blocker }),
+                }
+            }
+            _ => deciding.consider(job, index),
         };
         let waits_here = match outcome {
             Outcome::Refused { .. } => true,
-            Outcome::RunsIsolated { run } => instance.isolated[run].refusal.is_some(),
+            Outcome::HasRun { run } => instance.isolated[run].refusal.is_some(),
             _ => false,
         };
         let waits = waits_here && !job.is_held;
@@ -83,7 +85,7 @@ pub fn decide(
         }
         outcomes.push(outcome);
     }
-    run.conclude(jobs, outcomes, actions)
+    deciding.conclude(jobs, outcomes, actions)
 }
 
 /// What came out for a job.
@@ -92,9 +94,9 @@ enum Outcome<'a> {
     Starts,
     /// It waits for nodes of a pool, which are requested for it if `is_request`.
     Waits { pool: usize, is_request: bool },
-    /// A run in an instance of its own exists, by its position in the instance.
-    RunsIsolated { run: usize },
-    /// Such a run is requested, by its position.
+    /// It has a run in an instance of its own, by the position in [`Instance::isolated`].
+    HasRun { run: usize },
+    /// Such a run is requested, by the position in [`Deciding::runs`].
     RequestsRun { run: usize },
     /// Nothing is requested for it.
     Refused { why: Why<'a>, policy: Option<usize> },
@@ -114,7 +116,8 @@ enum Requested<'a> {
     Run(NewRun<'a>),
 }
 
-struct Run<'a> {
+/// A decision that is being made.
+struct Deciding<'a> {
     instance: &'a Instance,
     policies: &'a [PolicyState],
     memory: &'a Memory,
@@ -130,9 +133,9 @@ struct Run<'a> {
     runs: Vec<NewRun<'a>>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> Deciding<'a> {
     /// The run of a job in an instance of its own, by its position.
-    fn isolated(&self, job: &Job) -> Option<usize> {
+    fn run_of(&self, job: &Job) -> Option<usize> {
         self.instance.isolated.iter().position(|run| run.job == job.id)
     }
 
@@ -146,12 +149,12 @@ impl<'a> Run<'a> {
     }
 
     fn consider(&mut self, job: &'a Job, index: usize) -> Outcome<'a> {
-        if let Some(run) = self.isolated(job) {
+        if let Some(run) = self.run_of(job) {
             // One that cannot run elsewhere starts here as soon as it can.
             let is_here = self.instance.isolated[run].refusal.is_some() && !job.is_held;
             return match is_here && self.starts(job, index) {
                 true => Outcome::Starts,
-                false => Outcome::RunsIsolated { run },
+                false => Outcome::HasRun { run },
             };
         }
         // A job beyond the rank table may be held by its user: the simple scheduler refuses it otherwise.
@@ -187,7 +190,7 @@ impl<'a> Run<'a> {
             self.supply.take(parts);
             self.supply.take_coming(pool, job.id, rest, constraint);
             self.requests.forget_refusals();
-            // Also what a burst that is created anyway has left is part of this request.
+            // Nodes left over in a Burst that this decision creates count as requested for this job too.
             let is_request = self.supply.pools[pool].pool.is_none();
             return Outcome::Waits { pool, is_request };
         }
@@ -397,7 +400,7 @@ impl<'a> Run<'a> {
         let (why, policy, burst) = match outcome {
             Outcome::Starts => (Why::StartsHere, None, None),
             Outcome::Refused { why, policy } => (why, policy, None),
-            Outcome::RunsIsolated { run } => {
+            Outcome::HasRun { run } => {
                 let run = &self.instance.isolated[run];
                 let burst = run.burst.as_str();
                 let named = |policy: &PolicyState| Some(&policy.name) == run.policy.as_ref();

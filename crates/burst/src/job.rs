@@ -83,7 +83,7 @@ impl Need {
         }
     }
 
-    /// How much of that a node of a shape has room for.
+    /// How much of that a node of a shape has capacity for.
     pub(crate) fn amount_per_node(&self, node_cores: u32, node_gpus: u32) -> u32 {
         let fits = |available: u32, each: u32| available.checked_div(each).unwrap_or(u32::MAX);
         match *self {

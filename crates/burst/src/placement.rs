@@ -124,11 +124,11 @@ pub(crate) fn part(
 fn beyond(need: Need, nodes: u32, class: &Class) -> (Need, (u32, u32)) {
     let (wanted, _) = need.amount();
     let per_node = need.amount_per_node(class.cores, class.gpus);
-    let room = nodes.saturating_mul(per_node);
-    let rest = need.with_amount(wanted.saturating_sub(room));
+    let capacity = nodes.saturating_mul(per_node);
+    let rest = need.with_amount(wanted.saturating_sub(capacity));
     let Need::Tasks { cores, gpus, .. } = need else { return (rest, (0, 0)) };
     // The last node may be partly used.
-    let on_last = per_node.saturating_sub(room.saturating_sub(wanted));
+    let on_last = per_node.saturating_sub(capacity.saturating_sub(wanted));
     let left = (
         class.cores.saturating_sub(on_last.saturating_mul(cores)),
         class.gpus.saturating_sub(on_last.saturating_mul(gpus)),
