@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flux_operator_flux::{JobEvent, JobId};
-use flux_operator_wire::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
+use flux_operator_wire::{HomeJobState, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer};
 
 use crate::flux_command::{CommandError, FluxCommand};
 
@@ -65,7 +65,7 @@ impl HandOver {
 
     /// Executes the orders that are due, and returns their answers, in parts. If Flux does not answer in
     /// time, the others are executed next time: reports wait for this.
-    pub fn answers(&mut self) -> Vec<JobAnswer> {
+    pub fn answers(&mut self) -> Vec<OrderAnswer> {
         // All jobs are held before the first of them is looked at again.
         let mut jobs = Vec::new();
         for index in self.due_orders() {
@@ -122,7 +122,7 @@ impl HandOver {
 
     /// Executes an order. A job that is to be held and may start has been held before, by `hold`. Without
     /// an answer, the order is tried again.
-    fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<JobAnswer> {
+    fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<OrderAnswer> {
         let Job { mut state, urgency, before, has_dependencies: _, is_ended } = job;
         let id = word(order.job);
         match &order.goal {
@@ -162,10 +162,10 @@ impl HandOver {
             }
             JobGoal::Held | JobGoal::Canceled(_) => {}
         }
-        let answer = JobAnswer {
+        let answer = OrderAnswer {
             urgency: before
                 .filter(|_| state == HomeJobState::Held && self.held.contains(&order.job)),
-            ..JobAnswer::new(order.clone(), state)
+            ..OrderAnswer::new(order.clone(), state)
         };
         if (&order.goal, state) != (&JobGoal::Held, HomeJobState::Held) {
             return vec![answer];
@@ -175,7 +175,7 @@ impl HandOver {
         // One that is too large is reported as such, by its length.
         let total = u32::try_from(jobspec.len()).unwrap_or(u32::MAX);
         match jobspec.len() > MAX_JOBSPEC {
-            true => vec![JobAnswer { total, offset: total, ..answer }],
+            true => vec![OrderAnswer { total, offset: total, ..answer }],
             false => answer.split(&jobspec),
         }
     }
@@ -280,7 +280,7 @@ mod tests {
         JobOrder { job: 81_856_036_864, goal }
     }
 
-    fn answers(over: &mut HandOver, goal: JobGoal) -> Vec<JobAnswer> {
+    fn answers(over: &mut HandOver, goal: JobGoal) -> Vec<OrderAnswer> {
         over.set(&[]);
         over.set(&[order(goal)]);
         over.answers()

@@ -165,7 +165,7 @@ fn report_forever(
             }
         }
         // One that is lost is answered again.
-        for answer in duties.job_answers() {
+        for answer in duties.order_answers() {
             if operator.exchange(&Report::Job(answer), REPORT_TIMEOUT).is_err() {
                 break;
             }

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-use flux_operator_wire::{Drained, JobAnswer, JobCounts, PendingPage, Report, Work};
+use flux_operator_wire::{Drained, JobCounts, OrderAnswer, PendingPage, Report, Work};
 
 use crate::backoff::Backoff;
 use crate::drain::Drainer;
@@ -110,7 +110,7 @@ impl WorkHandler {
     }
 
     /// The answers to orders about jobs.
-    pub fn job_answers(&mut self) -> Vec<JobAnswer> {
+    pub fn order_answers(&mut self) -> Vec<OrderAnswer> {
         self.hand_over.answers()
     }
 

@@ -13,7 +13,7 @@ use common::operator::FakeOperator;
 use common::{Agent, Cluster, argv, eventually};
 use flux_operator_flux::{JobId, JobRun};
 use flux_operator_wire::{
-    HomeJobState, JobAnswer, JobGoal, JobOrder, Program, TerminationReason, Work,
+    HomeJobState, JobGoal, JobOrder, OrderAnswer, Program, TerminationReason, Work,
 };
 
 /// What a shell would change.
@@ -43,7 +43,7 @@ fn home() -> (Cluster, FakeOperator, Agent, u64) {
 }
 
 /// The answer of a lead to an order.
-fn answer(operator: &FakeOperator, job: u64, goal: JobGoal) -> JobAnswer {
+fn answer(operator: &FakeOperator, job: u64, goal: JobGoal) -> OrderAnswer {
     let order = JobOrder { job, goal };
     operator.set_work(vec![Work::Jobs(vec![order.clone()])]);
     let find = || operator.answers().into_iter().find(|answer| answer.order == order);

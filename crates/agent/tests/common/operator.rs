@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use flux_operator_wire::seal::{Exchange, Message};
 use flux_operator_wire::{
-    Drain, InstanceState, JobAnswer, JoinRequest, PendingPage, Reply, Report, ReportTarget, Work,
+    Drain, InstanceState, JoinRequest, OrderAnswer, PendingPage, Reply, Report, ReportTarget, Work,
 };
 
 use super::report_key;
@@ -32,7 +32,7 @@ pub struct FakeOperator {
 struct State {
     reports: Vec<InstanceState>,
     pending: Vec<PendingPage>,
-    answers: Vec<JobAnswer>,
+    answers: Vec<OrderAnswer>,
     join_requests: Vec<JoinRequest>,
     nonces: HashSet<String>,
     issued: u64,
@@ -98,7 +98,7 @@ impl FakeOperator {
     }
 
     /// The lead's answers about jobs.
-    pub fn answers(&self) -> Vec<JobAnswer> {
+    pub fn answers(&self) -> Vec<OrderAnswer> {
         self.state.lock().unwrap().answers.clone()
     }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use flux_operator_wire::{JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
+use flux_operator_wire::{JobGoal, JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer};
 use tokio::time::Instant;
 
 use super::{ClusterReports, Reports};
@@ -55,9 +55,9 @@ struct HandOver {
     since: Instant,
     until: Instant,
     /// The parts of the answer that have arrived, as one.
-    incoming: Option<JobAnswer>,
+    incoming: Option<OrderAnswer>,
     /// The whole answer, and when it was complete.
-    answer: Option<(JobAnswer, Instant)>,
+    answer: Option<(OrderAnswer, Instant)>,
 }
 
 impl HandOvers {
@@ -85,7 +85,7 @@ impl HandOvers {
     }
 
     /// The whole answer to an order, which is forgotten with it. An old one is only forgotten.
-    fn take(&mut self, order: &JobOrder) -> Option<JobAnswer> {
+    fn take(&mut self, order: &JobOrder) -> Option<OrderAnswer> {
         let entry = self.jobs.get_mut(&order.job).filter(|it| it.goal == order.goal)?;
         let (answer, since) = entry.answer.take()?;
         self.jobs.remove(&order.job);
@@ -93,7 +93,7 @@ impl HandOvers {
     }
 
     /// Adds a part of an answer. Returns whether the answer is complete.
-    fn add(&mut self, answer: JobAnswer) -> bool {
+    fn add(&mut self, answer: OrderAnswer) -> bool {
         let Some(entry) = self.jobs.get_mut(&answer.order.job) else { return false };
         if entry.goal != answer.order.goal || entry.answer.is_some() {
             return false;
@@ -186,7 +186,7 @@ impl Reports {
         uid: &str,
         order: &JobOrder,
         patience: Duration,
-    ) -> Result<Option<JobAnswer>, HandOverError> {
+    ) -> Result<Option<OrderAnswer>, HandOverError> {
         let mut answered = self.lock().entry(uid.to_owned()).or_default().answered.subscribe();
         let answer = async {
             loop {
@@ -210,7 +210,7 @@ impl Reports {
         namespace: &str,
         uid: &str,
         order: &JobOrder,
-    ) -> Result<Option<JobAnswer>, HandOverError> {
+    ) -> Result<Option<OrderAnswer>, HandOverError> {
         let mut clusters = self.lock();
         let cluster = clusters.entry(uid.to_owned()).or_default();
         namespace.clone_into(&mut cluster.hand_overs.namespace);
@@ -236,7 +236,7 @@ impl Reports {
     }
 
     /// Stores a part of the lead's answer.
-    pub(super) fn store_answer(&self, uid: &str, answer: JobAnswer) {
+    pub(super) fn store_answer(&self, uid: &str, answer: OrderAnswer) {
         let mut clusters = self.lock();
         let namespace = clusters.get(uid).map(|cluster| cluster.hand_overs.namespace.clone());
         // The lead sends it again.
@@ -262,7 +262,7 @@ impl Reports {
 }
 
 /// Whether an answer says that the jobspec is too large.
-pub(crate) fn is_too_large(answer: &JobAnswer) -> bool {
+pub(crate) fn is_too_large(answer: &OrderAnswer) -> bool {
     answer.part == JobspecText::default()
         && usize::try_from(answer.total).is_ok_and(|total| total > MAX_JOBSPEC)
 }
@@ -300,7 +300,7 @@ mod tests {
         let lead = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
             assert_eq!(orders(&reports), [order(7)]);
-            let answer = JobAnswer::new(order(7), HomeJobState::Held);
+            let answer = OrderAnswer::new(order(7), HomeJobState::Held);
             for part in answer.split(&jobspec) {
                 reports.store_answer("uid", part);
             }
@@ -317,7 +317,7 @@ mod tests {
     async fn an_old_answer_is_asked_for_again() {
         let reports = reports();
         let ask = async || reports.hand_over("ns", "uid", &order(7), SHORT).await;
-        let held = JobAnswer::new(order(7), HomeJobState::Held);
+        let held = OrderAnswer::new(order(7), HomeJobState::Held);
         assert_eq!(ask().await, Ok(None));
         reports.store_answer("uid", held.clone());
         assert_eq!(orders(&reports), [], "it is answered");
@@ -332,14 +332,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_that_were_not_asked_for_are_not_kept() {
         let reports = reports();
-        reports.store_answer("uid", JobAnswer::new(order(7), HomeJobState::Held));
+        reports.store_answer("uid", OrderAnswer::new(order(7), HomeJobState::Held));
         assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
         let other = JobOrder { job: 7, goal: JobGoal::Canceled("x".into()) };
-        reports.store_answer("uid", JobAnswer::new(other, HomeJobState::Finished));
+        reports.store_answer("uid", OrderAnswer::new(other, HomeJobState::Finished));
         assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
         // A part in the middle.
         let text = JobspecText::new("x".repeat(20_000));
-        let parts = JobAnswer::new(order(7), HomeJobState::Held).split(&text);
+        let parts = OrderAnswer::new(order(7), HomeJobState::Held).split(&text);
         reports.store_answer("uid", parts[1].clone());
         reports.store_answer("uid", parts[2].clone());
         assert_eq!(reports.hand_over("ns", "uid", &order(7), SHORT).await, Ok(None));
@@ -395,7 +395,7 @@ mod tests {
             fill(&reports, &namespace, 4).await;
             for (cluster, job) in (0..4).flat_map(|cluster| (0..16).map(move |job| (cluster, job)))
             {
-                for part in JobAnswer::new(order(job), HomeJobState::Held).split(&text) {
+                for part in OrderAnswer::new(order(job), HomeJobState::Held).split(&text) {
                     reports.store_answer(&format!("{namespace}-{cluster}"), part);
                 }
             }
@@ -406,7 +406,7 @@ mod tests {
         assert!(total <= MAX_TOTAL_BYTES + MAX_JOBSPEC, "{total}");
         let asked = reports.hand_over("ns", "uid", &order(7), SHORT).await;
         assert_eq!(asked, Ok(None));
-        for part in JobAnswer::new(order(7), HomeJobState::Held).split(&text) {
+        for part in OrderAnswer::new(order(7), HomeJobState::Held).split(&text) {
             reports.store_answer("uid", part);
         }
         let answer = reports.hand_over("ns", "uid", &order(7), SHORT).await.unwrap().unwrap();
@@ -427,8 +427,8 @@ mod tests {
     #[test]
     fn a_jobspec_that_is_too_large_is_recognized() {
         let total = u32::try_from(MAX_JOBSPEC + 1).unwrap();
-        let answer = JobAnswer::new(order(7), HomeJobState::Held);
+        let answer = OrderAnswer::new(order(7), HomeJobState::Held);
         assert!(!is_too_large(&answer));
-        assert!(is_too_large(&JobAnswer { total, offset: total, ..answer }));
+        assert!(is_too_large(&OrderAnswer { total, offset: total, ..answer }));
     }
 }

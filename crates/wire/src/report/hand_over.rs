@@ -32,7 +32,7 @@ pub enum JobGoal {
 /// The answer to an order. One with a long jobspec comes in parts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct JobAnswer {
+pub struct OrderAnswer {
     /// The order.
     pub order: JobOrder,
     /// What the job is.
@@ -132,14 +132,21 @@ impl fmt::Debug for JobspecText {
     }
 }
 
-impl JobAnswer {
+impl OrderAnswer {
     /// An answer without a jobspec.
-    pub fn new(order: JobOrder, state: HomeJobState) -> JobAnswer {
-        JobAnswer { order, state, urgency: None, offset: 0, total: 0, part: JobspecText::default() }
+    pub fn new(order: JobOrder, state: HomeJobState) -> OrderAnswer {
+        OrderAnswer {
+            order,
+            state,
+            urgency: None,
+            offset: 0,
+            total: 0,
+            part: JobspecText::default(),
+        }
     }
 
     /// The parts of an answer with this jobspec.
-    pub fn split(self, jobspec: &JobspecText) -> Vec<JobAnswer> {
+    pub fn split(self, jobspec: &JobspecText) -> Vec<OrderAnswer> {
         let text = jobspec.as_secret_str();
         let size = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut parts = Vec::new();
@@ -151,7 +158,7 @@ impl JobAnswer {
             }
             let part = JobspecText::new(text[start..end].to_owned());
             let (offset, total) = (size(start), size(text.len()));
-            parts.push(JobAnswer { offset, total, part, ..self.clone() });
+            parts.push(OrderAnswer { offset, total, part, ..self.clone() });
             start = end;
         }
         if parts.is_empty() { vec![self] } else { parts }
@@ -169,8 +176,8 @@ impl JobAnswer {
 mod tests {
     use super::*;
 
-    fn answer() -> JobAnswer {
-        JobAnswer::new(JobOrder { job: 7, goal: JobGoal::Held }, HomeJobState::Held)
+    fn answer() -> OrderAnswer {
+        OrderAnswer::new(JobOrder { job: 7, goal: JobGoal::Held }, HomeJobState::Held)
     }
 
     #[test]
@@ -184,7 +191,7 @@ mod tests {
             assert_eq!(part.is_last(), index + 1 == parts.len());
             let json = serde_json::to_string(part).unwrap();
             assert!(json.len() <= 60 * 1024, "{}", json.len());
-            whole.append(&serde_json::from_str::<JobAnswer>(&json).unwrap().part);
+            whole.append(&serde_json::from_str::<OrderAnswer>(&json).unwrap().part);
         }
         assert_eq!(whole, text);
         assert_eq!(answer().split(&JobspecText::default()), [answer()]);
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn a_jobspec_is_never_printed() {
         let part = JobspecText::new("hunter2".into());
-        let answer = JobAnswer { part, ..answer() };
+        let answer = OrderAnswer { part, ..answer() };
         assert!(!format!("{answer:?}").contains("hunter2"));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRequest};
 
-pub use hand_over::{HomeJobState, JobAnswer, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC};
+pub use hand_over::{HomeJobState, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer};
 pub use pending::{JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
 /// What an agent sends in one request.
@@ -38,7 +38,7 @@ pub enum Report {
     /// The lead lists pending jobs.
     Pending(PendingPage),
     /// The lead answers an order of [`Work::Jobs`].
-    Job(JobAnswer),
+    Job(OrderAnswer),
 }
 
 /// The state of an instance, as observed by its lead.
