@@ -100,7 +100,7 @@ pub(super) async fn run(session: &Session, arguments: &Arguments) -> Result<Exit
 
 /// The answer for one job.
 #[derive(Serialize)]
-pub(in crate::kubectl) struct JobAnswer {
+pub(in crate::kubectl) struct ExplainedJob {
     namespace: String,
     cluster: String,
     #[serde(flatten)]
@@ -109,9 +109,9 @@ pub(in crate::kubectl) struct JobAnswer {
     notes: Vec<String>,
 }
 
-impl std::fmt::Display for JobAnswer {
+impl std::fmt::Display for ExplainedJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let JobAnswer { namespace, cluster, job, notes } = self;
+        let ExplainedJob { namespace, cluster, job, notes } = self;
         let (namespace, cluster) = (namespace.clone(), cluster.clone());
         let items = vec![job.clone()];
         OneJob(&Report { namespace, cluster, items, notes: notes.clone() }).fmt(f)
@@ -123,7 +123,7 @@ pub(in crate::kubectl) async fn explain_job(
     session: &Session,
     cluster: &str,
     job: JobId,
-) -> Result<JobAnswer> {
+) -> Result<ExplainedJob> {
     let (flux, report) = explain_all(session, cluster).await?;
     let Report { namespace, cluster, items, notes } = report;
     let shown = job.to_string();
@@ -133,7 +133,7 @@ pub(in crate::kubectl) async fn explain_job(
     };
     let bursts = list::<Burst>(session, "Bursts").await?;
     let answer = with_run(answer, &cluster, job, &bursts);
-    Ok(JobAnswer { namespace, cluster, job: answer, notes })
+    Ok(ExplainedJob { namespace, cluster, job: answer, notes })
 }
 
 /// Adds what has become of a job that has run in an instance of its own.
