@@ -138,7 +138,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
         true => context.stores.bursts.state(),
         false => Vec::new(),
     };
-    let home = match home_order(burst, &others, cluster.is_some()) {
+    let home = match home_order(burst, &others, cluster) {
         Some(goal) => context.feeds.hand_over(burst, goal).await,
         None => HomeTurn::NotAsked,
     };

@@ -59,28 +59,46 @@ fn a_job_that_is_not_portable_waits_at_home_with_the_reason() {
 /// Flux at the target would refuse it, and the job at home would be canceled.
 #[test]
 fn a_job_for_which_a_burst_is_too_small_waits_at_home_with_the_reason() {
-    for (nodes, cores, message) in [
-        (8, 0, "it needs 9 nodes, and its Burst has 8: request a Burst with 9 nodes"),
-        (9, 0, ""),
-        (9, 2, ""),
-        (
-            9,
-            1,
-            "it needs 18 cores, and its Burst has 9: request a Burst with more nodes, or correct cores of \
-             the target",
-        ),
+    let cores = |count: u32| format!("{{\"type\": \"core\", \"count\": {count}}}");
+    let gpu = format!("{}, {{\"type\": \"gpu\", \"count\": 1}}", cores(2));
+    let on_nodes = |slot: &str| JOBSPEC.replace(&cores(1), slot);
+    // Eight tasks of two cores each, on any nodes.
+    let anywhere = on_nodes(&cores(2))
+        .replace("{\"type\": \"node\", \"count\": 9, \"with\": [", "")
+        .replace("\"slot\", \"count\": 1", "\"slot\", \"count\": 8")
+        .replace("]}]}], \"tasks\"", "]}], \"tasks\"");
+    let nodes = |needed: u32, has: u32| {
+        format!(
+            "it needs {needed} nodes, and its Burst has {has}: request a Burst with {needed} nodes"
+        )
+    };
+    let shape = |cores: u32, gpus: u32, has: &str| {
+        format!(
+            "it needs {cores} cores and {gpus} GPUs on one node, and a node of target \"away\" has {has}: \
+             request a Burst at another target, or correct cores and gpus of this one"
+        )
+    };
+    for (jobspec, burst_nodes, of_node, message) in [
+        (on_nodes(&cores(2)), 8, (0, None), nodes(9, 8)),
+        (on_nodes(&cores(2)), 9, (0, None), String::new()),
+        (on_nodes(&cores(2)), 9, (2, None), String::new()),
+        (on_nodes(&cores(2)), 9, (1, None), shape(2, 0, "1 and enough")),
+        (on_nodes(&gpu), 9, (2, Some(0)), shape(2, 1, "2 and 0")),
+        (on_nodes(&gpu), 9, (2, Some(1)), String::new()),
+        (anywhere.clone(), 2, (4, None), nodes(4, 2)),
+        (anywhere.clone(), 4, (5, None), String::new()),
+        (anywhere, 9, (1, None), shape(2, 0, "1 and enough")),
     ] {
         let mut run = Run::new(16);
         let spec = &mut run.burst.as_mut().unwrap().spec;
-        (spec.nodes, spec.target.cores) = (nodes, cores);
-        run.jobspec =
-            JOBSPEC.replace("\"type\": \"core\", \"count\": 1", "\"type\": \"core\", \"count\": 2");
+        (spec.nodes, (spec.target.cores, spec.target.gpus)) = (burst_nodes, of_node);
+        run.jobspec = jobspec;
         run.settle();
         if message.is_empty() {
-            assert_eq!(run.started, 1);
+            assert_eq!(run.started, 1, "{}", run.jobspec);
             continue;
         }
-        assert_eq!((run.run().state, run.run().message), (RunState::Refused, message.into()));
+        assert_eq!((run.run().state, run.run().message), (RunState::Refused, message));
         assert_eq!((run.started, run.home), (0, HomeJobState::Pending));
     }
 }
@@ -219,6 +237,18 @@ fn a_run_goes_on_while_its_minicluster_cannot_be_read() {
     assert_eq!((run.run().state, run.home), (RunState::Failed, HomeJobState::Finished));
 }
 
+/// The kubelet had no capacity for the lead, or its node was reclaimed, and Kubernetes does not start it
+/// again.
+#[test]
+fn a_job_whose_lead_was_lost_before_it_was_started_waits_at_home_as_before() {
+    let mut run = Run::new(16);
+    run.never_starts = true;
+    run.settle();
+    assert!(run.burst.is_none());
+    assert_eq!((&run.presence, run.started), (&Presence::Nothing, 0));
+    assert_eq!((run.home, run.message.as_str()), (HomeJobState::Pending, ""));
+}
+
 #[test]
 fn a_run_that_is_lost_has_failed_and_is_not_started_again() {
     let mut run = Run::new(0);
@@ -341,6 +371,34 @@ fn a_run_whose_minicluster_is_deleted_is_given_back() {
     assert_eq!((run.presence, run.finished), (Presence::Nothing, 1));
 }
 
+/// The next one restores its jobs from the archive: the job would run again.
+#[test]
+fn a_job_is_canceled_before_a_minicluster_with_an_archive_is_deleted() {
+    let mut run = Run::new(16);
+    run.takes = 1000;
+    run.settle();
+    let cluster = run.world.cluster.as_mut().unwrap();
+    cluster.spec.archive = serde_json::from_value(json!({ "path": "/state.tgz" })).unwrap();
+    cluster.metadata.deletion_timestamp = Some(Time(run.now));
+    run.settle();
+    assert!(run.burst.is_none());
+    assert_eq!((run.home, run.started), (HomeJobState::Finished, 1));
+    assert!(run.message.starts_with("ran as Burst b at target away"), "{}", run.message);
+}
+
+/// The job of this number is another one.
+#[test]
+fn nothing_is_asked_of_another_minicluster_of_the_same_name() {
+    let mut run = Run::new(16);
+    run.takes = 1000;
+    run.settle();
+    run.home = HomeJobState::Pending;
+    run.world.cluster.as_mut().unwrap().metadata.uid = Some("other".into());
+    run.settle();
+    assert!(run.burst.is_none());
+    assert_eq!((run.home, run.message.as_str()), (HomeJobState::Pending, ""));
+}
+
 /// Its pods never started: it waits at home as before, and the target is not tried again for a while.
 #[test]
 fn a_job_that_has_not_started_in_a_cluster_that_was_made_for_it_is_not_canceled() {
@@ -424,12 +482,14 @@ fn a_job_of_a_suspended_minicluster_with_an_archive_is_canceled_when_it_is_resum
 #[test]
 fn a_job_is_left_as_it_is_only_if_its_minicluster_is_over() {
     type Change = fn(&mut Run);
-    let cases: [(&str, Change, bool); 6] = [
+    let cases: [(&str, Change, bool); 8] = [
         ("unreadable", |run| run.is_unreadable = true, false),
         ("suspended", |run| run.world.cluster.as_mut().unwrap().spec.suspend = true, false),
         ("archived", |run| finish_home(run, json!({ "path": "/state.tgz" })), false),
         ("finished", |run| finish_home(run, Value::Null), true),
         ("deleted", |run| run.world.cluster = None, true),
+        ("being deleted", |run| delete_home(run, Value::Null), true),
+        ("archived, being deleted", |run| delete_home(run, json!({ "path": "/state.tgz" })), true),
         (
             "another one",
             |run| run.world.cluster.as_mut().unwrap().metadata.uid = Some("other".into()),
@@ -451,6 +511,12 @@ fn a_job_is_left_as_it_is_only_if_its_minicluster_is_over() {
         }
         assert_eq!(run.run().home_settled, is_settled, "{name}");
     }
+}
+
+fn delete_home(run: &mut Run, archive: Value) {
+    let cluster = run.world.cluster.as_mut().unwrap();
+    cluster.spec.archive = serde_json::from_value(archive).unwrap();
+    cluster.metadata.deletion_timestamp = Some(Time(run.now));
 }
 
 fn finish_home(run: &mut Run, archive: Value) {

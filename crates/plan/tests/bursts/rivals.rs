@@ -112,7 +112,7 @@ impl Duel {
         let (burst, other) = (burst.clone(), self.version(1 - index, self.received));
         let others: Vec<Arc<Burst>> =
             other.into_iter().map(|(_, it)| Arc::new(it.clone())).collect();
-        let home = match home_order(&burst, &others, true) {
+        let home = match home_order(&burst, &others, self.world.cluster.as_ref()) {
             Some(goal) => self.turn(index, &goal),
             None => HomeTurn::NotAsked,
         };
@@ -159,6 +159,7 @@ impl Duel {
             lead_pod: created.map(|_| "pod".to_owned()),
             started: created,
             end: is_over.then_some(end),
+            never_started: false,
         };
         let presence = if created.is_some() { Presence::Complete } else { Presence::Nothing };
         TargetView { presence, run: Some(run), ..TargetView::default() }

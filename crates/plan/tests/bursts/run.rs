@@ -43,6 +43,8 @@ pub struct Run {
     pub exit: RunEnd,
     /// Pods do not start.
     pub has_no_nodes: bool,
+    /// The lead is lost before its runner is started, with which the Job fails.
+    pub never_starts: bool,
     /// The lead starts just before its Job is deleted.
     pub starts_late: bool,
     /// Pods that are being deleted are there for a while.
@@ -83,6 +85,7 @@ impl Run {
             takes: 3,
             exit: RunEnd { exit_code: Some(7), message: String::new() },
             has_no_nodes: false,
+            never_starts: false,
             starts_late: false,
             lingers: false,
             is_made: false,
@@ -146,7 +149,9 @@ impl Run {
         let run = RunView {
             lead_pod: (has_pods && self.started > 0).then(|| "pod".to_owned()),
             started: self.started_at.filter(|_| has_pods),
-            end: (is_over && self.presence == Presence::Complete).then(|| self.exit.clone()),
+            end: ((is_over || self.never_starts) && self.presence == Presence::Complete)
+                .then(|| self.exit.clone()),
+            never_started: self.never_starts && has_pods,
         };
         let nodes = if self.presence == Presence::Complete && !is_over { 9 } else { 0 };
         TargetView {
@@ -160,7 +165,8 @@ impl Run {
 
     /// What the operator and the lead do with an order.
     fn turn(&mut self) -> HomeTurn {
-        let order = home_order(self.burst(), &[], !self.is_unreadable);
+        let cluster = self.world.cluster.as_ref().filter(|_| !self.is_unreadable);
+        let order = home_order(self.burst(), &[], cluster);
         let Some(goal) = order else { return HomeTurn::NotAsked };
         if let Some(silence) = &self.silence {
             return silence.clone();
@@ -326,7 +332,11 @@ impl Run {
         if matches!(self.presence, Presence::ClusterComing(_)) {
             self.presence = Presence::ClusterReady;
         }
-        if self.presence == Presence::Complete && self.started_at.is_none() && !self.has_no_nodes {
+        if self.presence == Presence::Complete
+            && self.started_at.is_none()
+            && !self.has_no_nodes
+            && !self.never_starts
+        {
             self.started += 1;
             self.started_at = Some(self.now);
         }

@@ -20,7 +20,8 @@ pub const RECORD_SECONDS: i64 = 86_400;
 /// back with it.
 const OUTPUT_SECONDS: i64 = 600;
 
-/// For how long the operator may fail before a job that was never taken is left as it is, in seconds.
+/// For how long the operator may fail before a job is left as it is that was never taken, or whose
+/// MiniCluster is being deleted, in seconds.
 const HOME_SECONDS: i64 = 3600;
 
 impl Life<'_> {
@@ -81,9 +82,10 @@ impl Life<'_> {
                 let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
                 is_over || !run.may_have_run
             }
-            // Without a lead no job starts, and one that answered would have been recorded.
-            (HomeTurn::NoAnswer(_), _) => was_never_held,
-            (HomeTurn::Failed(_), _) => was_never_held && is_late,
+            // Without a lead no job starts, and one that answered would have been recorded. One that is
+            // being deleted may never answer again.
+            (HomeTurn::NoAnswer(_), _) => was_never_held || self.is_home_leaving(),
+            (HomeTurn::Failed(_), _) => (was_never_held || self.is_home_leaving()) && is_late,
             (HomeTurn::NotAsked | HomeTurn::Awaited, _) => false,
         };
         Problem::of(self.home).filter(|_| !run.home_settled)

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use flux_operator_api::Burst;
 use flux_operator_api::burst::{BurstRun, RunState};
+use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
 
 use super::rivals::{Standing, standing};
-use crate::bursting::life::{has_finalizer, was_prepared};
+use crate::bursting::life::{has_finalizer, is_of, was_prepared};
 
 /// The longest message of a canceled job and of a status, in bytes. The operator accepts 1,024.
 const MAX_MESSAGE: usize = 1000;
@@ -43,9 +43,13 @@ pub enum HomeTurn {
 
 /// What the job at home should become now; `None` if it does not matter, or if another Burst decides
 /// that. `others` may be any Bursts. It follows from what is recorded, so that the job is never canceled
-/// for a result that could be lost. `has_home`: its MiniCluster exists, and can be read.
-pub fn home_order(burst: &Burst, others: &[Arc<Burst>], has_home: bool) -> Option<JobGoal> {
-    if !burst.is_isolated() || !has_home {
+/// for a result that could be lost. A MiniCluster that was created again has other jobs.
+pub fn home_order(
+    burst: &Burst,
+    others: &[Arc<Burst>],
+    cluster: Option<&MiniCluster>,
+) -> Option<JobGoal> {
+    if !burst.is_isolated() || !cluster.is_some_and(|cluster| is_of(burst, cluster)) {
         return None;
     }
     let default = BurstRun::default();

@@ -11,7 +11,7 @@
 //! become of the job at home is asked of the operator with a desired state, `home_order`.
 
 use flux_operator_api::burst::{BurstRun, RunState};
-use flux_operator_api::{Burst, BurstStatus, MiniCluster};
+use flux_operator_api::{Burst, BurstSpec, BurstStatus, MiniCluster};
 use flux_operator_flux::{JobRun, ResourceRequest};
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
@@ -45,8 +45,8 @@ pub fn after_output(burst: &Burst) -> BurstStatus {
     status
 }
 
-/// Whether of what exists at the target a cluster that was made for the run is kept: only it can say
-/// whether the job has started.
+/// Whether `delete` keeps the cluster that was made for a run, and deletes only what is inside: only that
+/// cluster can say whether the job has started.
 pub fn keeps_cluster(burst: &Burst) -> bool {
     let state = burst.run().map(|run| run.state).unwrap_or_default();
     burst.is_isolated()
@@ -64,7 +64,12 @@ pub(super) fn is_silent(view: &TargetView) -> bool {
     view.run.is_none() && exists
 }
 
-/// Why a run has not taken place that was given back.
+/// Whether a target shows that the run has failed before its job was started.
+fn has_never_started(view: &TargetView) -> bool {
+    view.run.as_ref().is_some_and(|run| run.never_started)
+}
+
+/// The message of a run that was given back before it was started.
 const GIVEN_BACK: &str = "it was given back before it was started";
 
 /// What is decided, besides the status.
@@ -136,8 +141,13 @@ impl Life<'_> {
     /// Whether the job at home can never start again: it is not in an archive either.
     pub(super) fn is_home_gone(&self) -> bool {
         let Some(cluster) = self.cluster else { return !self.is_unreadable };
-        let is_over = has_finished(cluster) && !has_archive(&cluster.spec);
-        cluster.metadata.deletion_timestamp.is_some() || is_over
+        let is_over = has_finished(cluster) || self.is_home_leaving();
+        is_over && !has_archive(&cluster.spec)
+    }
+
+    /// Whether the MiniCluster is being deleted. It waits for this Burst.
+    pub(super) fn is_home_leaving(&self) -> bool {
+        self.cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 
     /// The run is over before the job has started.
@@ -259,21 +269,39 @@ impl Life<'_> {
     /// Why the nodes of the Burst are not enough for a job, if that is known: there it would be refused for
     /// good.
     fn too_small_for(&self, job: &ResourceRequest) -> Option<String> {
-        let spec = &self.burst.spec;
-        let nodes = u64::try_from(spec.nodes).unwrap_or_default();
-        let needed = job.nodes.map_or(1, |nodes| u64::from(nodes.get()));
-        if needed > nodes {
-            return Some(format!(
-                "it needs {needed} nodes, and its Burst has {nodes}: request a Burst with {needed} nodes"
-            ));
-        }
-        let of_node = u64::try_from(spec.target.cores).ok().filter(|cores| *cores > 0)?;
-        let cores = nodes.saturating_mul(of_node);
-        let needed = job.total_slots().saturating_mul(u64::from(job.cores.get()));
-        (needed > cores).then(|| {
+        let BurstSpec { nodes, target, .. } = &self.burst.spec;
+        let nodes = u64::try_from(*nodes).unwrap_or_default();
+        let cores = u64::try_from(target.cores).ok().filter(|cores| *cores > 0);
+        let gpus = target.gpus.and_then(|gpus| u64::try_from(gpus).ok());
+        // A slot is on one node.
+        let fits = |of_node: Option<u64>, of_slot: u32| {
+            of_node.and_then(|of_node| of_node.checked_div(of_slot.into())).unwrap_or(u64::MAX)
+        };
+        let slots_of_node = fits(cores, job.cores.get()).min(fits(gpus, job.gpus));
+        let slots = u64::from(job.slots.get());
+        let needed = match job.nodes {
+            Some(nodes) if slots <= slots_of_node => u64::from(nodes.get()),
+            None if slots_of_node > 0 => slots.div_ceil(slots_of_node),
+            _ => {
+                let together = if job.nodes.is_some() { slots } else { 1 };
+                let of_job = |each: u32| together.saturating_mul(each.into());
+                let known = |of_node: Option<u64>| {
+                    of_node.map_or_else(|| "enough".to_owned(), |count| count.to_string())
+                };
+                return Some(format!(
+                    "it needs {} cores and {} GPUs on one node, and a node of target {:?} has {} and {}: \
+                     request a Burst at another target, or correct cores and gpus of this one",
+                    of_job(job.cores.get()),
+                    of_job(job.gpus),
+                    target.name,
+                    known(cores),
+                    known(gpus),
+                ));
+            }
+        };
+        (needed > nodes).then(|| {
             format!(
-                "it needs {needed} cores, and its Burst has {cores}: request a Burst with more nodes, \
-                 or correct cores of the target"
+                "it needs {needed} nodes, and its Burst has {nodes}: request a Burst with {needed} nodes"
             )
         })
     }
@@ -329,6 +357,9 @@ impl Life<'_> {
     fn watch(&self, mut run: BurstRun) -> Next {
         run.may_have_run = true;
         let Some(view) = self.view.filter(|view| !is_silent(view)) else { return Life::next(run) };
+        if has_never_started(view) && run.started_at.is_empty() {
+            return Life::delete_self(run, "its lead was lost before the job was started");
+        }
         if let Some(started) = self.started(view).filter(|_| run.started_at.is_empty()) {
             run.started_at = started.to_string();
             run.state = RunState::Running;
@@ -370,7 +401,8 @@ impl Life<'_> {
         if let Some(started) = self.started(view).filter(|_| run.started_at.is_empty()) {
             run.started_at = started.to_string();
         }
-        if view.run.as_ref().is_some_and(|it| it.end.is_some()) {
+        let has_finished = view.run.as_ref().is_some_and(|it| it.end.is_some());
+        if has_finished && !has_never_started(view) {
             return self.watch(run);
         }
         if !run.started_at.is_empty() {
