@@ -80,9 +80,13 @@ impl Target for MadeCluster<'_> {
 
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            match creates_inside(pool.burst) && self.is_ready(pool.burst).await? {
+            // The Burst may have grown while its cluster was made.
+            let may_create = self.maker.make(pool.burst, pool.burst.spec.nodes).await?
+                && creates_inside(pool.burst)
+                && self.is_ready(pool.burst).await?;
+            match may_create {
                 true => self.inside(pool.burst).await?.create(pool).await,
-                false => self.maker.make(pool.burst, pool.burst.spec.nodes).await.map(drop),
+                false => Ok(()),
             }
         }
         .boxed()

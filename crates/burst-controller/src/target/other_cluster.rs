@@ -267,6 +267,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
 
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
+            self.check_place(pool.burst)?;
             if pool.burst.is_isolated() {
                 let missing = "the job's jobspec is not known";
                 let missing = || TargetFailure::new(Reason::LenderNotReady, missing);
@@ -283,6 +284,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
 
     fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
+            self.check_place(pool.burst)?;
             let name = object_name(pool.burst);
             let patched = self.api().patch::<Job>(&name, &resize_patch(nodes)).await;
             patched.map_err(|error| target_failure("resize the Job at the target", &error))
@@ -306,6 +308,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
 
     fn delete<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
+            self.check_place(pool.burst)?;
             let name = object_name(pool.burst);
             self.delete_one::<Job>(&name).await?;
             self.delete_one::<ConfigMap>(&remote_config_map_name(&name)).await?;

@@ -13,7 +13,7 @@ use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::world::{World, burst, failure};
+use super::world::{World, burst, failure, start};
 
 #[test]
 fn a_burst_waits_for_its_cluster_and_says_how_far_it_is() {
@@ -247,6 +247,16 @@ fn a_program_is_done_when_it_has_finished_and_written_the_secret() {
     assert_eq!(grows, Presence::ClusterReady);
     let why = why_failed(presence(&[(Some("Complete"), 0)], false));
     assert!(why.contains("has not written Secret"), "{why}");
+    // The next program may replace it.
+    let grows = presence(&[(Some("Complete"), 0), (None, 1)], false);
+    assert!(matches!(grows, Presence::ClusterComing(_)), "{grows:?}");
+    // It was there before: credentials are missing, and brokers may be fine.
+    let mut prepared = burst.clone();
+    let was = json!({ "conditions": [{ "type": "Prepared", "status": "True", "reason": "Prepared",
+        "message": "", "lastTransitionTime": start().to_string() }] });
+    prepared.status = Some(serde_json::from_value(was).unwrap());
+    let lost = command_presence(&prepared, &jobs(&prepared, &[(Some("Complete"), 0)], None), false);
+    assert_eq!(lost, Presence::ClusterReady);
     let why = why_failed(presence(&[(Some("Failed"), 0)], false));
     assert!(why.starts_with("it ended; see kubectl logs -n ns job/burst-"), "{why}");
 }
@@ -322,7 +332,7 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
 /// A Burst that is being deleted, with this status.
 fn of_status(status: Value) -> Burst {
     let mut burst = burst(&json!({}));
-    burst.metadata.deletion_timestamp = Some(Time(super::world::start()));
+    burst.metadata.deletion_timestamp = Some(Time(start()));
     burst.status = Some(serde_json::from_value(status).unwrap());
     burst
 }

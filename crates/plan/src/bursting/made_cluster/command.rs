@@ -23,6 +23,7 @@ use super::super::names::object_name;
 use super::super::observed::Presence;
 use super::gke::program_failure;
 use super::{cluster_secret, metadata};
+use crate::bursting::life::was_prepared;
 
 /// How often a program that fails is started again, by Kubernetes.
 const RETRIES: i32 = 3;
@@ -117,7 +118,7 @@ impl CommandJobs {
         let running: Vec<&Job> = self.up.iter().filter(|job| may_start_pods(job)).collect();
         match running.is_empty() {
             false => Deletion::StopUp(running),
-            true if self.up.iter().all(has_ended) => Deletion::RunDown,
+            true if self.up.iter().all(has_no_pods) => Deletion::RunDown,
             true => Deletion::Wait,
         }
     }
@@ -130,7 +131,7 @@ fn may_start_pods(job: &Job) -> bool {
 }
 
 /// Whether a Job has no pod, and starts none.
-fn has_ended(job: &Job) -> bool {
+fn has_no_pods(job: &Job) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let has_pods = [status.active, status.terminating].iter().any(|it| it.unwrap_or(0) > 0);
     ["Complete", "Failed", "Suspended"].iter().any(|it| is(job, it)) && !has_pods
@@ -232,7 +233,8 @@ pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> 
             false => Presence::Nothing,
         };
     }
-    if is_made && has_secret {
+    // If it was there before, credentials are missing.
+    if is_made && (has_secret || was_prepared(burst)) {
         return Presence::ClusterReady;
     }
     let namespace = burst.namespace().unwrap_or_default();
@@ -241,7 +243,8 @@ pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> 
         Some(format!("{why}; see kubectl logs -n {namespace} job/{}", job.name_any()))
     });
     let failed = failed.or_else(|| {
-        is_made.then(|| {
+        let has_finished = is_made && jobs.up.iter().all(has_no_pods);
+        has_finished.then(|| {
             let secret = cluster_secret(burst);
             format!(
                 "the command has finished and has not written Secret {secret}, key {KUBECONFIG_KEY}"
