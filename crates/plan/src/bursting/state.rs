@@ -103,6 +103,10 @@ pub(super) fn record_verdicts(
     let generation = burst.metadata.generation;
     let verdicts = verdicts.into_iter().map(|(kind, verdict)| (kind.as_str(), verdict));
     status.conditions = verdict::conditions(verdicts, generation, &status.conditions, now);
+    // A time in the future is of a clock that was wrong, and a join deadline that follows from it.
+    for condition in &mut status.conditions {
+        condition.last_transition_time.0 = condition.last_transition_time.0.min(now);
+    }
     status.observed_generation = generation;
 }
 

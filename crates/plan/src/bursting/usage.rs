@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use super::life::has_finalizer;
 use super::made_cluster::is_made;
 use super::observed::{Presence, TargetView};
 
@@ -72,7 +73,9 @@ pub fn used_today<'a>(
         finished.iter().map(|it| (it.node_seconds, it.price.parse().unwrap_or_default())).collect();
     for burst in bursts {
         let uid = burst.uid().unwrap_or_default();
-        if !finished.iter().any(|it| it.uid == uid) {
+        // A run that is over is in the policy's record, maybe no longer by its uid.
+        let is_recorded = burst.is_record() && !has_finalizer(burst);
+        if !is_recorded && !finished.iter().any(|it| it.uid == uid) {
             parts.push((burst_seconds_today(burst, now), burst.spec.target.price()));
         }
     }

@@ -125,6 +125,21 @@ fn a_burst_of_a_policy_that_loses_its_brokers_for_a_while_stays() {
     assert_eq!(world.reason("Ready"), "True Joined");
 }
 
+/// The clock was a day ahead when its brokers began to be missing.
+#[test]
+fn a_join_deadline_after_a_clock_that_was_wrong_is_not_waited_for() {
+    let mut world = World::new(json!({ "policy": "p" }));
+    world.own("p");
+    world.is_cut_off = true;
+    world.settle();
+    let conditions = &mut world.burst.as_mut().unwrap().status.as_mut().unwrap().conditions;
+    for condition in conditions {
+        condition.last_transition_time.0 += SignedDuration::from_hours(24);
+    }
+    world.reconcile(false);
+    assert!(world.burst().join_deadline() <= world.now + SignedDuration::from_hours(1));
+}
+
 #[test]
 fn a_job_that_has_failed_at_the_target_is_shown_and_a_policy_gives_it_back() {
     for policy in ["", "p"] {

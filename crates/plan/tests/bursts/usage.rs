@@ -1,5 +1,6 @@
 //! Node-hours and cost.
 
+use flux_operator_api::Burst;
 use flux_operator_api::burst::DayUsage;
 use flux_operator_plan::bursting::{record_finished, used_today, with_finished};
 use k8s_openapi::jiff::SignedDuration;
@@ -37,6 +38,29 @@ fn a_burst_that_is_gone_counts_once_and_for_its_day() {
     assert!(alone.0 > 2.0 && (alone.1 - 2.0 * alone.0).abs() < 1e-9);
     world.pass(86_400);
     assert_eq!(used_today(Some(&usage), [], world.now), (0.0, 0.0), "another day");
+}
+
+/// They exist as Bursts for a day, and only the newest are in the policy's record by their uids.
+#[test]
+fn runs_that_are_over_are_counted_once() {
+    let mut world = World::new(json!({ "isolatedJob": "f2b" }));
+    world.settle();
+    let runs: Vec<Burst> = (0..100)
+        .map(|number| {
+            let mut burst = world.burst().clone();
+            burst.metadata.uid = Some(format!("run-{number}"));
+            burst.metadata.finalizers = None;
+            let status = json!({ "run": { "state": "Completed" }, "nodeSeconds": 3600,
+                "nodeSecondsToday": 3600, "counted": world.now.to_string() });
+            burst.status = Some(serde_json::from_value(status).unwrap());
+            burst
+        })
+        .collect();
+    let record =
+        |usage: Option<DayUsage>, burst| Some(with_finished(usage.as_ref(), burst, world.now));
+    let usage = runs.iter().fold(None, record);
+    let (hours, _) = used_today(usage.as_ref(), &runs, world.now);
+    assert!((hours - 100.0).abs() < 1e-9, "{hours}");
 }
 
 #[test]
