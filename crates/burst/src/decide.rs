@@ -1,6 +1,6 @@
 //! One decision about one instance.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use flux_operator_api::burst::BurstTarget;
 use k8s_openapi::jiff::Timestamp;
@@ -10,13 +10,13 @@ use crate::constraint::{Constraint, Constraints};
 use crate::effort::Effort;
 use crate::isolated::NewRun;
 use crate::job_match::select;
+use crate::pause::{Paused, paused_targets};
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
 use crate::shrink::{give_back, shrink};
-use crate::situation::NOT_JOINED_SECONDS;
 use crate::stabilization::Stabilization;
 use crate::supply::Supply;
-use crate::time::{earlier, next_day, seconds_after};
+use crate::time::{earlier, next_day};
 use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyState, Pool};
 
 /// Decides about the bursts of one MiniCluster, and answers every pending job.
@@ -35,8 +35,8 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     let constraints = Constraints::parse(jobs);
-    let failed = failed_targets(memory, instance, pools, now);
-    let requests = Requests::new(instance, policies, pools, &failed, now);
+    let paused = paused_targets(memory, instance, pools, now);
+    let requests = Requests::new(instance, policies, pools, &paused, now);
     let actions = give_back(policies, &requests.budgets, pools);
     let given_back: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
@@ -58,7 +58,7 @@ pub fn decide(
         requests,
         supply,
         effort: Effort::new(instance, policies, pools),
-        failed,
+        paused,
         requeue_at,
         runs: Vec::new(),
     };
@@ -127,7 +127,7 @@ struct Deciding<'a> {
     requests: Requests<'a>,
     supply: Supply<'a>,
     effort: Effort,
-    failed: BTreeMap<(String, String), Timestamp>,
+    paused: Paused,
     requeue_at: Option<Timestamp>,
     /// Runs that are requested.
     runs: Vec<NewRun<'a>>,
@@ -374,8 +374,8 @@ impl<'a> Deciding<'a> {
         let Stabilization { missing_since, until: stable_at, .. } = stabilization;
         self.requeue_at =
             stable_at.iter().flatten().fold(self.requeue_at, |at, it| earlier(at, *it));
-        let failed = std::mem::take(&mut self.failed);
-        let mut memory = Memory { failed, missing_since, ..Memory::default() };
+        let paused = std::mem::take(&mut self.paused);
+        let mut memory = Memory { paused, missing_since, ..Memory::default() };
         let (smaller, next) = shrink(self.instance, self.policies, &self.supply.pools, self.now);
         actions.extend(smaller);
         if let Some(next) = next {
@@ -447,33 +447,6 @@ impl<'a> Deciding<'a> {
             burst: burst.map(str::to_owned),
         }
     }
-}
-
-/// Targets that are not tried now, because their last burst was of no use.
-fn failed_targets(
-    memory: &Memory,
-    instance: &Instance,
-    pools: &[Pool],
-    now: Timestamp,
-) -> BTreeMap<(String, String), Timestamp> {
-    let mut failed = memory.failed.clone();
-    for pool in pools {
-        if let (Some(policy), Some(until)) = (&pool.policy, pool.useless_until) {
-            let known = failed.entry((policy.clone(), pool.target.name.clone())).or_insert(until);
-            *known = until.max(*known);
-        }
-    }
-    for run in &instance.isolated {
-        if let (Some(policy), Some(until)) = (&run.policy, run.useless_until) {
-            let known = failed.entry((policy.clone(), run.target.clone())).or_insert(until);
-            *known = until.max(*known);
-        }
-    }
-    // One that is later is of a clock that was wrong.
-    let latest = seconds_after(now, NOT_JOINED_SECONDS);
-    failed.values_mut().for_each(|until| *until = latest.min(*until));
-    failed.retain(|_, until| *until > now);
-    failed
 }
 
 /// The most cores and GPUs of any node, also of ranks that are not online, for the least number of nodes

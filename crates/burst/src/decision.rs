@@ -72,7 +72,7 @@ pub enum GiveBackReason {
 }
 
 /// What one decision leaves for the next. If it is lost, nodes have been missing since the next
-/// decision, jobs may be placed on other bursts than before, and failed targets are tried again.
+/// decision, jobs may be placed on other bursts than before, and no target is paused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Since when each policy has had nodes to request, by its name.
@@ -80,9 +80,8 @@ pub struct Memory {
     /// The burst for which each job waits. A job that has one does not get nodes that were requested
     /// for another.
     pub waits_for: BTreeMap<u64, NthPool>,
-    /// Targets whose last burst was of no use, by policy and target, and until when they are not tried
-    /// again.
-    pub failed: BTreeMap<(String, String), Timestamp>,
+    /// Until when targets are paused whose last burst was of no use, by policy and target.
+    pub paused: BTreeMap<(String, String), Timestamp>,
 }
 
 /// One of the bursts of a policy at a target, by its position in their order of creation: a burst

@@ -10,13 +10,11 @@ use kube::ResourceExt;
 
 use crate::answer::{Refusal, Why};
 use crate::constraint::Match;
+use crate::pause::PAUSE_SECONDS;
 use crate::pool::{shape, target_property};
 use crate::request::{Demand, Requests, nearer};
 use crate::time::seconds_after;
 use crate::{Action, PolicyState};
-
-/// How long a target is not tried again after a run that it did not start, in seconds.
-const NOT_STARTED_SECONDS: i64 = 600;
 
 /// The isolated run of a job that is pending here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +31,8 @@ pub struct IsolatedRun {
     pub phase: String,
     /// Why the job cannot run elsewhere, if it cannot.
     pub refusal: Option<String>,
-    /// Until when no other run is started at its target: it is given back, and was not started.
-    pub useless_until: Option<Timestamp>,
+    /// Until when its target is paused: it is given back, and was not started.
+    pub paused_until: Option<Timestamp>,
 }
 
 impl IsolatedRun {
@@ -60,9 +58,9 @@ impl IsolatedRun {
             target: burst.spec.target.name.clone(),
             phase: status.phase,
             refusal: (run.state == RunState::Refused).then_some(run.message),
-            useless_until: given_back
+            paused_until: given_back
                 .filter(|_| is_useless)
-                .map(|since| seconds_after(since, NOT_STARTED_SECONDS)),
+                .map(|since| seconds_after(since, PAUSE_SECONDS)),
         })
     }
 }
@@ -142,7 +140,7 @@ impl<'a> Requests<'a> {
             let most = most.unsigned_abs();
             return Err(Why::TooLargeForTargets { amount, most }.into());
         }
-        self.check_failed(policy, index)?;
+        self.check_paused(policy, index)?;
         let budget = &self.budgets[policy];
         budget.check_day(state)?;
         budget.check_nodes(state, index, nodes)?;

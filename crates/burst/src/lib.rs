@@ -21,6 +21,7 @@ mod isolated;
 mod job;
 mod job_match;
 mod limits;
+mod pause;
 mod placement;
 mod pool;
 mod request;

@@ -53,8 +53,8 @@ pub struct Pool {
     pub state: PoolState,
     /// What keeps its nodes from coming up, as reason and message, if that is not only time.
     pub trouble: Option<String>,
-    /// Until when no other one is requested at its target: it is given back, and was of no use.
-    pub useless_until: Option<Timestamp>,
+    /// Until when its target is paused: it is given back, and was of no use.
+    pub paused_until: Option<Timestamp>,
 }
 
 /// What a burst is doing.

@@ -13,6 +13,7 @@ use crate::answer::{Refusal, Why};
 use crate::constraint::{Constraint, Match};
 use crate::job::Need;
 use crate::limits::Budget;
+use crate::pause::Paused;
 use crate::pool::{SPARE, shape};
 use crate::supply::Supply;
 use crate::time::seconds_after;
@@ -34,9 +35,9 @@ pub(crate) struct Demand<'a> {
     pub(crate) constraint_index: Option<usize>,
 }
 
-/// A target that is not tried now.
+/// Until when a target is paused, and what has failed there.
 #[derive(Clone, Copy)]
-struct FailedTarget<'a> {
+struct PausedTarget<'a> {
     until: Timestamp,
     trouble: Option<&'a str>,
 }
@@ -47,8 +48,8 @@ pub(crate) struct Requests<'a> {
     pub(crate) policies: &'a [PolicyState],
     now: Timestamp,
     pub(crate) budgets: Vec<Budget>,
-    /// For each policy and target: whether it is not tried now.
-    failed_until: Vec<Vec<Option<FailedTarget<'a>>>>,
+    /// For each policy and target: whether it is paused.
+    paused: Vec<Vec<Option<PausedTarget<'a>>>>,
     /// Ranks that no burst of this decision leases, by their property.
     lendable: BTreeMap<&'a str, u32>,
     /// What was refused, by policy, need, rest and constraint. Nothing has been requested since: a long
@@ -57,33 +58,33 @@ pub(crate) struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// No request so far. Targets in `given_up` are not tried until then.
+    /// No request so far.
     pub(crate) fn new(
         instance: &'a Instance,
         policies: &'a [PolicyState],
         pools: &'a [Pool],
-        given_up: &BTreeMap<(String, String), Timestamp>,
+        paused: &Paused,
         now: Timestamp,
     ) -> Requests<'a> {
-        let failed = |policy: &PolicyState, target: &BurstTarget| {
+        let paused = |policy: &PolicyState, target: &BurstTarget| {
             let of_target = pools.iter().filter(|pool| pool.is_of(&policy.name, &target.name));
-            let given_up = given_up.get(&(policy.name.clone(), target.name.clone()));
+            let remembered = paused.get(&(policy.name.clone(), target.name.clone()));
             let failed = of_target.filter_map(|pool| {
                 let trouble = pool.trouble.as_deref();
-                pool.failed_until(now).map(|until| FailedTarget { until, trouble })
+                pool.failed_until(now).map(|until| PausedTarget { until, trouble })
             });
-            let given_up = given_up.map(|until| FailedTarget { until: *until, trouble: None });
-            failed.chain(given_up).max_by_key(|it| it.until)
+            let remembered = remembered.map(|until| PausedTarget { until: *until, trouble: None });
+            failed.chain(remembered).max_by_key(|it| it.until)
         };
-        let failed_until = |policy: &PolicyState| {
-            policy.spec.targets.iter().map(|target| failed(policy, target)).collect()
+        let paused = |policy: &PolicyState| {
+            policy.spec.targets.iter().map(|target| paused(policy, target)).collect()
         };
         Requests {
             instance,
             policies,
             now,
             budgets: policies.iter().map(Budget::new).collect(),
-            failed_until: policies.iter().map(failed_until).collect(),
+            paused: policies.iter().map(paused).collect(),
             lendable: instance.lendable.iter().map(|(name, n)| (name.as_str(), *n)).collect(),
             refused: HashMap::new(),
         }
@@ -145,7 +146,7 @@ impl<'a> Requests<'a> {
         if properties(self.instance, to, demand).next().is_none() {
             return Err(Why::NoTargetFits { policy: &state.name }.into());
         }
-        self.check_failed(policy, target)?;
+        self.check_paused(policy, target)?;
         if let Some(until) = starts_soon(state, to, demand.job, now) {
             let why = Why::StartsSoon { target: &to.name, at: demand.job.estimate.unwrap_or(now) };
             return Err(Refusal { why, until: Some(until) });
@@ -153,10 +154,10 @@ impl<'a> Requests<'a> {
         Ok(self.budgets[policy].check_day(state)?)
     }
 
-    /// Whether a target is tried now, or when it is.
-    pub(crate) fn check_failed(&self, policy: usize, target: usize) -> Result<(), Refusal<'a>> {
+    /// Whether a target is paused, and until when.
+    pub(crate) fn check_paused(&self, policy: usize, target: usize) -> Result<(), Refusal<'a>> {
         let to = &self.policies[policy].spec.targets[target];
-        let Some(FailedTarget { until, trouble }) = self.failed_until[policy][target] else {
+        let Some(PausedTarget { until, trouble }) = self.paused[policy][target] else {
             return Ok(());
         };
         let why = Why::TargetFailed { target: &to.name, until, trouble };

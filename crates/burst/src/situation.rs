@@ -10,14 +10,10 @@ use flux_operator_flux::{HostList, IdSet, JobId, RankList};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
+use crate::pause::{PAUSE_SECONDS, SHORT_PAUSE_SECONDS};
 use crate::pool::{HOME, SPARE, target_property};
 use crate::time::seconds_after;
 use crate::{Instance, IsolatedRun, Job, Node, Pool, PoolMember, PoolState};
-
-/// How long a target is not tried again after a Burst whose brokers did not join, and after one for whose
-/// jobs its nodes were not enough, in seconds.
-pub(crate) const NOT_JOINED_SECONDS: i64 = 600;
-const UNUSED_SECONDS: i64 = 120;
 
 /// What a decision is about.
 #[derive(Clone, Debug, PartialEq)]
@@ -225,7 +221,7 @@ fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
         nodes: burst.spec.nodes,
         state,
         trouble: trouble(&status),
-        useless_until: useless_until(burst, &status, waiting),
+        paused_until: paused_until(burst, &status, waiting),
     }
 }
 
@@ -250,18 +246,17 @@ fn trouble(status: &BurstStatus) -> Option<String> {
         .then(|| format!("{}: {}", first.reason, first.message))
 }
 
-/// Until when a target is not tried again after a Burst that was of no use: otherwise the next one would
-/// follow at once, for the same job.
-fn useless_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> Option<Timestamp> {
+/// Until when the target of a Burst is paused, if that was of no use.
+fn paused_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> Option<Timestamp> {
     // A Burst that is deleted says so in its status a moment later.
     let deleted_at = burst.metadata.deletion_timestamp.as_ref().map(|it| it.0);
     let since = status.giving_back_since.parse().ok().or(deleted_at)?;
     if status.online == 0 && status.joined_at.is_empty() {
-        return Some(seconds_after(since, NOT_JOINED_SECONDS));
+        return Some(seconds_after(since, PAUSE_SECONDS));
     }
     let mut jobs = burst.spec.jobs.iter().filter_map(|id| id.parse::<JobId>().ok());
     let still_wait = jobs.any(|id| waiting.contains(&id.number()));
-    still_wait.then(|| seconds_after(since, UNUSED_SECONDS))
+    still_wait.then(|| seconds_after(since, SHORT_PAUSE_SECONDS))
 }
 
 fn job(shown: &InstanceJob) -> Job {
@@ -397,7 +392,7 @@ mod tests {
             let item = InstanceJob { id: job, ..InstanceJob::default() };
             let shown = InstanceJobs { items: vec![item], ..shown() };
             let Situation { instance, .. } = situation(&shown, &cluster(json!({})), &[&burst]);
-            assert_eq!(instance.isolated[0].useless_until, until, "{job}");
+            assert_eq!(instance.isolated[0].paused_until, until, "{job}");
         }
     }
 
@@ -467,9 +462,9 @@ mod tests {
     fn a_burst_that_was_of_no_use_is_not_followed_by_another() {
         let since = at(900).to_string();
         let cases = [
-            (json!({ "online": 0 }), "f1", Some(at(900 + NOT_JOINED_SECONDS))),
+            (json!({ "online": 0 }), "f1", Some(at(900 + PAUSE_SECONDS))),
             (json!({ "online": 0, "joinedAt": since }), "f1", None),
-            (json!({ "online": 0, "joinedAt": since }), "f3", Some(at(900 + UNUSED_SECONDS))),
+            (json!({ "online": 0, "joinedAt": since }), "f3", Some(at(900 + SHORT_PAUSE_SECONDS))),
         ];
         for (mut status, job, until) in cases {
             let waiting = HashSet::from([2]);
@@ -480,7 +475,7 @@ mod tests {
             // Its status says so a moment after it was deleted.
             for patch in [recorded, deleted] {
                 let pool = pool(&burst(patch.clone()), &waiting, at(1000));
-                assert_eq!(pool.useless_until, until, "{patch}");
+                assert_eq!(pool.paused_until, until, "{patch}");
             }
         }
     }

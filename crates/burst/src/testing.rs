@@ -93,7 +93,7 @@ pub(crate) fn pool(name: &str, policy: &str, target: BurstTarget, nodes: i32) ->
         nodes,
         state: PoolState::Active,
         trouble: None,
-        useless_until: None,
+        paused_until: None,
     }
 }
 

@@ -77,7 +77,7 @@ impl World {
                         nodes: *nodes,
                         state: PoolState::Active,
                         trouble: None,
-                        useless_until: None,
+                        paused_until: None,
                     });
                 }
                 Action::RunIsolated { policy, target, nodes, job } => {
@@ -90,7 +90,7 @@ impl World {
                         target: target.name.clone(),
                         phase: String::new(),
                         refusal: None,
-                        useless_until: None,
+                        paused_until: None,
                     });
                 }
                 Action::Resize { burst, nodes } => {
@@ -322,7 +322,7 @@ fn add_pool(world: &mut World, seed: PoolSeed) {
         nodes,
         state,
         trouble: None,
-        useless_until: None,
+        paused_until: None,
     });
 }
 

@@ -325,7 +325,7 @@ fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
     let policies = [policy("p", target("a"))];
     let jobs = [nodes(1, 2)];
     let mut useless = pool("x", "p", target("a"), 2);
-    (useless.state, useless.useless_until) = (PoolState::GivingBack, Some(at(700)));
+    (useless.state, useless.paused_until) = (PoolState::GivingBack, Some(at(700)));
     let decision = decided(&instance(2, 0), &policies, &[useless], &jobs);
     assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
     // It is remembered when the burst no longer exists.
@@ -336,14 +336,14 @@ fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
         (vec![AnswerReason::TargetFailed], Some(at(700)))
     );
     let next = at_time(&next.memory, 700);
-    assert_eq!((reasons(&next), next.memory.failed.len()), (vec![AnswerReason::Requested], 0));
+    assert_eq!((reasons(&next), next.memory.paused.len()), (vec![AnswerReason::Requested], 0));
 }
 
 #[test]
 fn a_target_is_tried_again_ten_minutes_later_if_the_clock_was_wrong() {
     let policies = [policy("p", target("a"))];
     let key = ("p".to_owned(), "a".to_owned());
-    let memory = Memory { failed: [(key, at(90_000))].into(), ..Memory::default() };
+    let memory = Memory { paused: [(key, at(90_000))].into(), ..Memory::default() };
     let at_time =
         |memory, time| decide(&instance(2, 0), &policies, &[], &[nodes(1, 2)], memory, at(time));
     let first = at_time(&memory, 100);

@@ -43,7 +43,7 @@ fn run(job: u64) -> IsolatedRun {
         target: "t".into(),
         phase: "Running".into(),
         refusal: None,
-        useless_until: None,
+        paused_until: None,
     }
 }
 
@@ -198,11 +198,11 @@ fn jobs_of_cores_get_as_many_nodes_as_they_need() {
 #[test]
 fn a_target_that_has_not_started_a_run_is_not_tried_again_at_once() {
     let mut instance = instance(4, 4);
-    instance.isolated = vec![IsolatedRun { useless_until: Some(at(700)), ..run(9) }];
+    instance.isolated = vec![IsolatedRun { paused_until: Some(at(700)), ..run(9) }];
     let mut policy = elsewhere(None);
     let decision = decided(&instance, &[policy.clone()], &[nodes(1, 30)]);
     assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
-    assert_eq!(decision.memory.failed.len(), 1);
+    assert_eq!(decision.memory.paused.len(), 1);
     policy.spec.targets.push(away("other"));
     let decision = decided(&instance, &[policy], &[nodes(1, 30)]);
     let [Action::RunIsolated { target, .. }] = &decision.actions[..] else {
