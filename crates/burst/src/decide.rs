@@ -44,7 +44,7 @@ pub fn decide(
             Action::Create { .. } | Action::RunIsolated { .. } | Action::Resize { .. } => None,
         })
         .collect();
-    let supply = Supply::new(instance, policies, pools, &given_back, now);
+    let supply = Supply::new(instance, policies, pools, &given_back);
     let largest_node = largest_node(instance, policies);
     let exhausted = requests.budgets.iter().any(|budget| budget.exhausted.is_some());
     let requeue_at = exhausted.then(|| next_day(now));

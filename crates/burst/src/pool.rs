@@ -67,10 +67,10 @@ pub enum PoolState {
     Stuck,
     /// It is given back: none of its nodes is available to jobs.
     GivingBack,
-    /// Its target has failed. Nothing more is requested there until it is tried again; from then on
-    /// the nodes count as coming up.
+    /// Its target has failed: nothing more is requested there, and its nodes are not expected, until an
+    /// attempt succeeds.
     Failed {
-        /// When it is tried again.
+        /// When the next attempt is made, or was made just now.
         until: Timestamp,
     },
 }
@@ -106,26 +106,12 @@ pub fn is_burst_of(policy: &BurstPolicy, burst: &Burst) -> bool {
 }
 
 impl Pool {
-    /// Whether its target has failed, and until when it is not tried again.
-    pub(crate) fn failed_until(&self, now: Timestamp) -> Option<Timestamp> {
-        match self.state {
-            PoolState::Failed { until } if now < until => Some(until),
-            PoolState::Failed { .. }
-            | PoolState::Active
-            | PoolState::Stuck
-            | PoolState::GivingBack => None,
-        }
-    }
-
     /// Whether it gets nodes that it does not have yet.
-    pub(crate) fn is_coming(&self, now: Timestamp) -> bool {
-        let is_live = !matches!(self.state, PoolState::GivingBack | PoolState::Stuck);
-        is_live && self.failed_until(now).is_none()
-    }
-
-    /// Whether a policy has created it for a target.
-    pub(crate) fn is_of(&self, policy: &str, target: &str) -> bool {
-        self.policy.as_deref() == Some(policy) && self.target.name == target
+    pub(crate) fn is_coming(&self) -> bool {
+        match self.state {
+            PoolState::Active => true,
+            PoolState::Stuck | PoolState::GivingBack | PoolState::Failed { .. } => false,
+        }
     }
 }
 

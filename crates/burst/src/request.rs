@@ -17,7 +17,7 @@ use crate::pause::Paused;
 use crate::pool::{SPARE, shape};
 use crate::supply::Supply;
 use crate::time::seconds_after;
-use crate::{Instance, Job, PolicyState, Pool};
+use crate::{Instance, Job, PolicyState, Pool, PoolState};
 
 /// How many refusals are remembered. More would take more memory than they save time: jobs of a long
 /// queue are of few kinds, unless their user wants to fill the memory.
@@ -66,18 +66,25 @@ impl<'a> Requests<'a> {
         paused: &Paused,
         now: Timestamp,
     ) -> Requests<'a> {
-        let paused = |policy: &PolicyState, target: &BurstTarget| {
-            let of_target = pools.iter().filter(|pool| pool.is_of(&policy.name, &target.name));
-            let remembered = paused.get(&(policy.name.clone(), target.name.clone()));
-            let failed = of_target.filter_map(|pool| {
-                let trouble = pool.trouble.as_deref();
-                pool.failed_until(now).map(|until| PausedTarget { until, trouble })
-            });
-            let remembered = remembered.map(|until| PausedTarget { until: *until, trouble: None });
-            failed.chain(remembered).max_by_key(|it| it.until)
-        };
+        let remembered = paused.iter().map(|((policy, target), until)| {
+            let paused = PausedTarget { until: *until, trouble: None };
+            ((policy.as_str(), target.as_str()), paused)
+        });
+        let mut by_name: BTreeMap<(&str, &str), PausedTarget<'a>> = remembered.collect();
+        for pool in pools {
+            if let (Some(policy), PoolState::Failed { until }) = (&pool.policy, pool.state) {
+                let failed = PausedTarget { until, trouble: pool.trouble.as_deref() };
+                let known = by_name.entry((policy, &pool.target.name)).or_insert(failed);
+                if known.until <= until {
+                    *known = failed;
+                }
+            }
+        }
         let paused = |policy: &PolicyState| {
-            policy.spec.targets.iter().map(|target| paused(policy, target)).collect()
+            let of = |target: &BurstTarget| {
+                by_name.get(&(policy.name.as_str(), target.name.as_str())).copied()
+            };
+            policy.spec.targets.iter().map(of).collect()
         };
         Requests {
             instance,
@@ -161,7 +168,8 @@ impl<'a> Requests<'a> {
             return Ok(());
         };
         let why = Why::TargetFailed { target: &to.name, until, trouble };
-        Err(Refusal { why, until: Some(until) })
+        // An attempt that is being made is answered by a change of the Burst.
+        Err(Refusal { why, until: Some(until).filter(|until| *until > self.now) })
     }
 
     /// Why a job can never have what it needs, even with the largest burst to a target.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flux_operator_api::burst::BurstTarget;
-use k8s_openapi::jiff::Timestamp;
 
 use crate::constraint::{Constraint, Match};
 use crate::job::Need;
@@ -66,7 +65,6 @@ impl<'a> Supply<'a> {
         policies: &'a [PolicyState],
         pools: &'a [Pool],
         given_back: &BTreeSet<&str>,
-        now: Timestamp,
     ) -> Supply<'a> {
         let mut supply = Supply {
             instance,
@@ -79,7 +77,7 @@ impl<'a> Supply<'a> {
         let present = supply.add_online(policies, pools, given_back);
         for (pool, present) in pools.iter().zip(present) {
             let named = |policy: &PolicyState| Some(&policy.name) == pool.policy.as_ref();
-            let is_coming = pool.is_coming(now) && !given_back.contains(pool.name.as_str());
+            let is_coming = pool.is_coming() && !given_back.contains(pool.name.as_str());
             let index = supply.add_pool(
                 PoolPlan {
                     pool: Some(pool),

@@ -303,21 +303,48 @@ fn a_burst_is_created_with_at_least_its_smallest_size() {
     assert_eq!(reasons(&decision), [AnswerReason::Requested; 2]);
 }
 
+/// The status of its Burst says some seconds after an attempt whether that has succeeded.
 #[test]
-fn a_target_that_has_failed_is_skipped_until_it_is_tried_again() {
+fn a_target_that_has_failed_is_skipped_until_an_attempt_succeeds() {
     let mut policy = policy("p", target("a"));
     policy.spec.targets.push(target("b"));
-    let failed =
-        |until| Pool { state: PoolState::Failed { until }, ..pool("x", "p", target("a"), 2) };
     let jobs = [nodes(1, 2)];
-    let decision = decided(&instance(2, 0), &[policy.clone()], &[failed(at(130))], &jobs);
-    assert!(matches!(&decision.actions[..], [Action::Create { target, .. }] if target.name == "b"));
-    let decision = decided(&instance(2, 0), &[policy.clone()], &[failed(at(100))], &jobs);
-    assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst]);
+    let with = |policy: &PolicyState, state| {
+        let pool = Pool { state, ..pool("x", "p", target("a"), 2) };
+        decided(&instance(2, 0), std::slice::from_ref(policy), &[pool], &jobs)
+    };
+    let failed = |until| PoolState::Failed { until };
+    for until in [at(130), at(100), at(92)] {
+        let decision = with(&policy, failed(until));
+        let [Action::Create { target, .. }] = &decision.actions[..] else {
+            panic!("{until}: {decision:?}")
+        };
+        assert_eq!(target.name, "b", "{until}");
+    }
+    assert_eq!(reasons(&with(&policy, PoolState::Active)), [AnswerReason::WaitsForBurst]);
     policy.spec.targets.pop();
-    let decision = decided(&instance(2, 0), &[policy], &[failed(at(130))], &jobs);
-    assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
-    assert_eq!(decision.requeue_at, Some(at(130)));
+    for (until, requeue_at) in [(at(130), Some(at(130))), (at(100), None), (at(92), None)] {
+        let decision = with(&policy, failed(until));
+        assert_eq!(reasons(&decision), [AnswerReason::TargetFailed], "{until}");
+        assert_eq!((decision.actions, decision.requeue_at), (vec![], requeue_at), "{until}");
+    }
+}
+
+#[test]
+fn a_job_waits_once_for_the_next_target_while_the_first_one_is_tried_again() {
+    let mut policy = policy("p", target("a"));
+    policy.spec.targets.push(target("b"));
+    policy.spec.when.stabilization_seconds = Some(5);
+    let failed = PoolState::Failed { until: at(103) };
+    let pools = [Pool { state: failed, ..pool("x", "p", target("a"), 2) }];
+    let mut memory = Memory::default();
+    for seconds in [100, 103, 105] {
+        let jobs = [nodes(1, 2)];
+        let policies = [policy.clone()];
+        let decision = decide(&instance(2, 0), &policies, &pools, &jobs, &memory, at(seconds));
+        assert_eq!(decision.actions.len(), usize::from(seconds == 105), "{seconds}");
+        memory = decision.memory;
+    }
 }
 
 #[test]
