@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use flux_operator_api::{Burst, Reason};
-use flux_operator_plan::bursting::{TargetFailure, output_name};
+use flux_operator_plan::bursting::{CUT_KEY, OUTPUT_KEY, TargetFailure, output_name};
 use futures::{AsyncRead, AsyncReadExt};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -34,10 +34,6 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// The largest text in JSON: control characters take six bytes there, and the API server accepts
 /// 3 MiB.
 const MAX_JSON: usize = 1536 * 1024;
-
-/// The keys of the ConfigMap.
-const OUTPUT_KEY: &str = "output";
-const CUT_KEY: &str = "cut";
 
 /// The end of an output.
 #[derive(Debug, Default, PartialEq, Eq)]

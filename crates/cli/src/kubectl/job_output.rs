@@ -8,16 +8,13 @@ use anyhow::{Context, Result, bail};
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_flux::JobId;
+use flux_operator_plan::bursting::{CUT_KEY, OUTPUT_KEY};
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::burst::jobs::run_of;
 use super::listing;
 use super::session::Session;
 use crate::print;
-
-/// The keys of the ConfigMap.
-const OUTPUT_KEY: &str = "output";
-const CUT_KEY: &str = "cut";
 
 /// Prints the output of a job.
 pub(super) async fn print_output(session: &Session, cluster: &str, job: JobId) -> Result<ExitCode> {

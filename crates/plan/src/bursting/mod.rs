@@ -23,8 +23,9 @@ mod usage;
 pub use claim::{deadline_seconds, has_claim, release};
 pub use events::burst_events;
 pub use isolated::{
-    HomeJob, HomeTurn, IsolatedObjects, IsolatedPods, RECORD_SECONDS, after_output, home_order,
-    isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec, output_name,
+    CUT_KEY, HomeJob, HomeTurn, IsolatedObjects, IsolatedPods, OUTPUT_KEY, RECORD_SECONDS,
+    after_output, home_order, isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec,
+    output_name,
 };
 pub use joiner::{joiner, joiner_trouble};
 pub use life::{

@@ -36,6 +36,12 @@ pub fn output_name(burst: &Burst) -> String {
     format!("{}-output", object_name(burst))
 }
 
+/// The key of the output in that ConfigMap, as text or as bytes.
+pub const OUTPUT_KEY: &str = "output";
+
+/// The key of what is left out of the output, for users. Without it, the output is complete.
+pub const CUT_KEY: &str = "cut";
+
 /// The status after the output was saved.
 pub fn after_output(burst: &Burst) -> BurstStatus {
     let mut status = burst.status.clone().unwrap_or_default();
