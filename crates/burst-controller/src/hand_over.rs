@@ -100,9 +100,13 @@ fn failure(status: StatusCode, message: &str) -> HomeTurn {
             return HomeTurn::NoAnswer(why.into());
         }
         400 => format!("the operator refuses the request: {}", cut(message)),
-        403 => "the burst controller may not patch the MiniCluster".into(),
+        403 => "the burst controller may not patch the MiniCluster: an administrator has to apply \
+                `flux-operator manifests` of this release again"
+            .into(),
         404 | 405 => {
-            "the operator does not know the MiniCluster, or is older than this controller".into()
+            "the operator does not know the MiniCluster, or is older than this controller: \
+                      then update the operator"
+                .into()
         }
         code => format!("the operator responded with HTTP {code}"),
     };

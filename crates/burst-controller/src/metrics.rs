@@ -118,9 +118,9 @@ impl Metrics {
             let prepared = true_since(&before, BurstConditionType::Prepared);
             since(prepared).into_iter().for_each(|it| self.join_seconds.observe(it));
         }
-        if becomes(BurstConditionType::GivingBack) && before.is_true(BurstConditionType::Joined) {
-            let joined = true_since(&before, BurstConditionType::Joined);
-            since(joined).into_iter().for_each(|it| self.run_seconds.observe(it));
+        let joined_at: Option<Timestamp> = before.joined_at.parse().ok();
+        if becomes(BurstConditionType::GivingBack) && joined_at.is_some() {
+            since(joined_at).into_iter().for_each(|it| self.run_seconds.observe(it));
             let idle = before.idle_since.parse().ok();
             self.idle_seconds.observe(since(idle).unwrap_or_default());
         }
@@ -131,4 +131,31 @@ impl Metrics {
 fn true_since(status: &BurstStatus, kind: BurstConditionType) -> Option<Timestamp> {
     let condition = status.condition(kind).filter(|it| it.status == "True")?;
     Some(condition.last_transition_time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flux_operator_api::BurstSpec;
+    use serde_json::json;
+
+    #[test]
+    fn a_burst_that_has_lost_its_brokers_has_run_since_the_first_of_them_joined() {
+        let metrics = Metrics::new();
+        let status = |kind: &str| -> BurstStatus {
+            let condition = json!({ "type": kind, "status": "True", "reason": "r", "message": "",
+                "lastTransitionTime": "2026-05-04T10:00:00Z" });
+            let joined_at = "2026-05-04T10:00:00Z";
+            let status = json!({ "joinedAt": joined_at, "conditions": [condition] });
+            serde_json::from_value(status).unwrap()
+        };
+        let mut burst = Burst::new("b", BurstSpec::default());
+        for (before, count) in [(BurstStatus::default(), 0), (status("Prepared"), 1)] {
+            burst.status = Some(before);
+            metrics.observe_change(&burst, &status("GivingBack"));
+            let text = metrics.render(&[]);
+            let expected = format!("flux_operator_burst_run_seconds_count {count}");
+            assert!(text.contains(&expected), "{expected}: {text}");
+        }
+    }
 }

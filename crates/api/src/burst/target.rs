@@ -73,7 +73,7 @@ pub struct BurstTarget {
     pub pods: Option<TargetPods>,
 
     /// The Kubernetes cluster of the MiniCluster itself: another node pool, to which a cluster
-    /// autoscaler may add nodes. The administrator must allow it for the namespace.
+    /// autoscaler may add nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterTarget>,
 

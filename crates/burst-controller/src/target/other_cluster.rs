@@ -273,7 +273,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
                 let missing = || TargetFailure::new(Reason::LenderNotReady, missing);
                 return self.create_run(pool, pool.jobspec.ok_or_else(missing)?).await;
             }
-            let RemotePool { secret, config_map, job, left_out: _ } = self.render(pool).await?;
+            let RemotePool { secret, config_map, job } = self.render(pool).await?;
             self.create_one(&secret).await?;
             self.create_one(&config_map).await?;
             // Last: its pods need the others, and while it exists they do too.

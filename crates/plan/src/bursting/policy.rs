@@ -91,7 +91,10 @@ pub fn policy_status(
         ),
         (Service::TooMany, _) => no(
             Reason::TooManyPolicies,
-            "this namespace has 64 policies that are older, and no more are applied: delete some",
+            &format!(
+                "this namespace has {MAX_POLICIES} policies that are older, and no more are applied: \
+                 delete some"
+            ),
         ),
         (Service::Applied | Service::UnreadableBurst, Err(error)) => {
             no(Reason::BadSelector, &format!("selector is not valid: {error}"))

@@ -54,9 +54,6 @@ pub struct RemotePool {
     pub config_map: ConfigMap,
     /// The pods.
     pub job: Job,
-    /// Fields of the lender that the pods do not have, because they name objects of its Kubernetes
-    /// cluster.
-    pub left_out: Vec<String>,
 }
 
 impl RemotePoolError {
@@ -133,8 +130,8 @@ pub fn remote_pool(
     if lead.and_then(|lead| lead.instance.as_ref()).is_none_or(|lent| lent.direct) {
         return Err(RemotePoolError::Direct);
     }
-    let InvitationFile { secret, minicluster, left_out } = file;
-    render(Joiner { minicluster, secret, left_out, standalone_lead: None }, pods, settings)
+    let InvitationFile { secret, minicluster, left_out: _ } = file;
+    render(Joiner { minicluster, secret, standalone_lead: None }, pods, settings)
 }
 
 /// Brokers that join an instance elsewhere.
@@ -143,8 +140,6 @@ pub(super) struct Joiner {
     pub(super) minicluster: MiniCluster,
     /// Their keys.
     pub(super) secret: Secret,
-    /// Fields that they do not have.
-    pub(super) left_out: Vec<String>,
     /// The lead of an instance outside Kubernetes.
     pub(super) standalone_lead: Option<BrokerFacts>,
 }
@@ -155,7 +150,7 @@ pub(super) fn render(
     pods: &PoolPods<'_>,
     settings: &Settings,
 ) -> Result<RemotePool, RemotePoolError> {
-    let Joiner { minicluster, mut secret, left_out, standalone_lead } = joiner;
+    let Joiner { minicluster, mut secret, standalone_lead } = joiner;
     let joiner = with_pods(minicluster, pods);
     let instance = match RemoteInstance::of(&with_size(&joiner, 1)) {
         Some(Ok(instance)) => instance,
@@ -194,7 +189,7 @@ pub(super) fn render(
         let ours = metadata.labels.take().unwrap_or_default();
         metadata.labels = Some(pods.labels.clone().into_iter().chain(ours).collect());
     }
-    Ok(RemotePool { secret, config_map, job, left_out })
+    Ok(RemotePool { secret, config_map, job })
 }
 
 /// The merge patch of the Job of a pool that has `nodes` pods afterwards, at most as many as its

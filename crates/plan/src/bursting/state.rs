@@ -146,14 +146,14 @@ fn record_jobs(
     }
 }
 
-/// Records whether the target fails, and when it is tried again. `is_open`: something is still tried
-/// there, so that an answer does not end a failure. While a Burst is given back, an answer says nothing:
-/// what is deleted may fail again.
+/// Records whether the target fails, and when it is tried again. `keeps_failure`: a step that may fail
+/// follows, so that an answer of the target does not reset the failures. While a Burst is given back, an
+/// answer says nothing: what is deleted may fail again.
 pub(super) fn record_failure(
     status: &mut BurstStatus,
     failure: Option<&TargetFailure>,
     has_view: bool,
-    is_open: bool,
+    keeps_failure: bool,
     now: Timestamp,
 ) {
     match failure {
@@ -167,7 +167,7 @@ pub(super) fn record_failure(
             status.failures = status.failures.saturating_add(1);
             status.retry_at = seconds_after(now, seconds).to_string();
         }
-        None if has_view && !is_open => {
+        None if has_view && !keeps_failure => {
             status.failures = 0;
             status.retry_at.clear();
         }

@@ -1,4 +1,4 @@
-//! What the controller may do, what it does, and what it tells others.
+//! What the controller may do, what it does, and what it shows.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,8 @@ use super::steps::{
     wait_for_condition, wait_for_no_bursts, wait_until_nothing_is_left, with_target,
 };
 
-/// Rights that are needed although the controller makes no such request: the API server asks for the first
-/// when an owner is set, the operator for the second when jobs are read, and an Event is patched if it
-/// repeats the last one.
+/// Rights without a request of their own: the API server checks the first when an owner is set, and an Event
+/// is patched only if it repeats the last one.
 const NOT_REQUESTED: [&str; 2] = ["update burstpolicies/finalizers", "patch events"];
 
 /// What the controller requested of both API servers is what its roles allow; and its credentials and

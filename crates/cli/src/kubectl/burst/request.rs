@@ -304,7 +304,7 @@ fn check_cluster(
         return Err(RequestRefusal::Terminating { cluster: name });
     }
     if is_isolated {
-        // Nobody there needs to reach the MiniCluster.
+        // Nothing there connects to the MiniCluster.
         return match target.is_elsewhere() {
             true => Ok(()),
             false => Err(RequestRefusal::NotElsewhere { target: target.name.clone() }),

@@ -1,6 +1,6 @@
 //! The objects of a run: a MiniCluster of its own at the target, rendered at home.
 //!
-//! Its lead's program is the agent itself, which submits the jobspec as it is. Nobody there needs
+//! Its lead's program is the agent itself, which submits the jobspec as it is. Nothing there needs
 //! to reach home, so that there is no invitation and no report.
 
 use flux_operator_api::MiniCluster;
@@ -84,7 +84,7 @@ pub fn isolated_objects(
 /// The MiniCluster of a run: image, resources and hooks as at home, and nothing that names an object
 /// of home's Kubernetes cluster.
 fn minicluster(home: &MiniCluster, name: &str, pods: &IsolatedPods<'_>) -> MiniCluster {
-    let (mut spec, _left_out) = broker_spec(home, pods.nodes);
+    let (mut spec, _) = broker_spec(home, pods.nodes);
     let theirs = home.spec.flux.clone().unwrap_or_default();
     let flux = spec.flux.get_or_insert_default();
     let mut resources = theirs.resources.unwrap_or_default();

@@ -61,8 +61,8 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
         record_giving_back(&mut status, now);
     }
     status.run = Some(facts.run.clone());
-    let is_open = facts.will_try || facts.run.state == RunState::Finishing;
-    record_failure(&mut status, facts.failure, facts.view.is_some(), is_open, now);
+    let keeps_failure = facts.will_try || facts.run.state == RunState::Finishing;
+    record_failure(&mut status, facts.failure, facts.view.is_some(), keeps_failure, now);
     if let Some(view) = facts.view {
         count(&mut status, used_nodes(burst, view), burst.spec.target.price(), now);
     }

@@ -32,9 +32,9 @@ pub fn standalone_pool(
 ) -> Result<RemotePool, RemotePoolError> {
     let name = object_name(burst);
     let ranks = leased(burst);
-    let (mut spec, left_out) = match template {
-        Some(template) => broker_spec(template, pods.nodes),
-        None => (spec_of_image(pods.target), Vec::new()),
+    let mut spec = match template {
+        Some(template) => broker_spec(template, pods.nodes).0,
+        None => spec_of_image(pods.target),
     };
     let lead = instance.lead_broker(&name, &ranks, expires(burst).to_string());
     let secret_name = remote_secret_name(&name);
@@ -56,7 +56,7 @@ pub fn standalone_pool(
     let cores = ranks.nth(0).and_then(|rank| instance.table.slot(rank)?.resources.cores);
     let lead = BrokerFacts { cores: cores.unwrap_or_default(), ..instance.lead.clone() };
     let uid = i64::from(lead.uid);
-    let joiner = Joiner { minicluster, secret, left_out, standalone_lead: Some(lead) };
+    let joiner = Joiner { minicluster, secret, standalone_lead: Some(lead) };
     let mut pool = render(joiner, pods, settings)?;
     let pod = pool.job.spec.as_mut().and_then(|spec| spec.template.spec.as_mut());
     if let Some(pod) = pod.filter(|_| uid > 0) {
