@@ -29,9 +29,6 @@ const MAX_PODS: usize = 50;
 /// up to 8 conditions, and pods of Bursts have one container and what is injected there.
 const MAX_PARTS: usize = 16;
 
-/// By which Kubernetes tells the pods of a Job apart.
-const INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
-
 /// One namespace of an API server that is not ours.
 pub(super) struct BoundedApi<'a> {
     pub(super) client: &'a Client,
@@ -39,6 +36,16 @@ pub(super) struct BoundedApi<'a> {
 }
 
 impl BoundedApi<'_> {
+    /// Major and minor version of the server; `None` if it does not say.
+    pub(super) async fn version(&self) -> Result<Option<(u32, u32)>, Error> {
+        let request = http::Request::get("/version").body(Vec::new());
+        let text = self.client.request_text(request.map_err(Error::HttpError)?).await?;
+        // Some clouds write "33+".
+        let number = |text: String| text.trim_end_matches('+').parse().ok();
+        let version = serde_json::from_str::<VersionAnswer>(&text).ok();
+        Ok(version.and_then(|it| Some((number(it.major)?, number(it.minor)?))))
+    }
+
     /// A Job, with the fields that this crate and `plan::bursting` use; `None` if it does not exist.
     pub(super) async fn job(&self, name: &str) -> Result<Option<Job>, Error> {
         let request = self.requests::<Job>().get(name, &GetParams::default());
@@ -177,6 +184,12 @@ struct MetadataAnswer {
 }
 
 #[derive(Deserialize)]
+struct VersionAnswer {
+    major: String,
+    minor: String,
+}
+
+#[derive(Deserialize)]
 struct LabelsAnswer {
     #[serde(rename = "job-name")]
     job_name: Option<String>,
@@ -186,6 +199,10 @@ struct LabelsAnswer {
 struct AnnotationsAnswer {
     #[serde(rename = "batch.kubernetes.io/job-completion-index")]
     index: Option<String>,
+    #[serde(rename = "batch.kubernetes.io/job-index-failure-count")]
+    failures: Option<String>,
+    #[serde(rename = "batch.kubernetes.io/job-index-ignored-failure-count")]
+    ignored_failures: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -291,9 +308,24 @@ impl From<MetadataAnswer> for ObjectMeta {
             creation_timestamp,
             deletion_timestamp,
             labels: labels.and_then(|it| it.job_name).map(|name| one("job-name", name)),
-            annotations: annotations.and_then(|it| it.index).map(|it| one(INDEX_ANNOTATION, it)),
+            annotations: annotations.map(AnnotationsAnswer::into_map),
             ..ObjectMeta::default()
         }
+    }
+}
+
+impl AnnotationsAnswer {
+    fn into_map(self) -> BTreeMap<String, String> {
+        let AnnotationsAnswer { index, failures, ignored_failures } = self;
+        let all = [
+            ("completion-index", index),
+            ("index-failure-count", failures),
+            ("index-ignored-failure-count", ignored_failures),
+        ];
+        let named = |(name, value): (&str, Option<String>)| {
+            Some((format!("batch.kubernetes.io/job-{name}"), value?))
+        };
+        all.into_iter().filter_map(named).collect()
     }
 }
 

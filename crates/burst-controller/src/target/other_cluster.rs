@@ -32,6 +32,9 @@ use crate::output::{self, RunOutput};
 /// The label by which Kubernetes tells the pods of a Job apart.
 const INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
+/// The oldest Kubernetes that has all fields of a Job that brokers need, as major and minor version.
+const OLDEST_KUBERNETES: (u32, u32) = (1, 33);
+
 /// What renders brokers of a Burst, with the keys of the instance that they join.
 pub(crate) trait PoolSource: Send + Sync {
     /// How brokers are rendered.
@@ -89,6 +92,25 @@ impl<S: PoolSource> OtherCluster<S> {
                  write the former ones into it again",
             )),
             _ => Ok(place),
+        }
+    }
+
+    /// An older Kubernetes drops the fields of a Job by which a lost lead is not started again.
+    async fn check_version(&self) -> Result<(), TargetFailure> {
+        match self.api().version().await {
+            Ok(Some((major, minor))) if (major, minor) < OLDEST_KUBERNETES => {
+                let (least_major, least_minor) = OLDEST_KUBERNETES;
+                Err(TargetFailure::new(
+                    Reason::TargetRefused,
+                    format!(
+                        "the target has Kubernetes {major}.{minor}, and brokers need \
+                         {least_major}.{least_minor} or newer: use another target"
+                    ),
+                ))
+            }
+            // Whoever may create pods there may not have the right to read it.
+            Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
+            Err(error) => Err(target_failure("read the version of the target", &error)),
         }
     }
 
@@ -268,6 +290,7 @@ impl<S: PoolSource> Target for OtherCluster<S> {
     fn create<'a>(&'a self, pool: Pool<'a>) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
             self.check_place(pool.burst)?;
+            self.check_version().await?;
             if pool.burst.is_isolated() {
                 let missing = "the job's jobspec is not known";
                 let missing = || TargetFailure::new(Reason::LenderNotReady, missing);

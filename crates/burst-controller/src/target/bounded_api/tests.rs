@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use flux_operator_plan::bursting::{job_failure, pods_trouble};
 use flux_operator_plan::status::run_view;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::*;
@@ -100,26 +101,45 @@ async fn a_pod_has_the_same_trouble_as_in_its_whole_form() {
 async fn a_pod_says_the_same_about_a_run_as_in_its_whole_form() {
     let started = "2026-01-01T00:00:00Z";
     let message = r#"{"exitCode": 75, "reason": "CommandFailed"}"#;
+    let restart = r#"{"exitCode": 1, "reason": "RestartLimit", "message": "lost"}"#;
     let states = [
+        json!({ "terminated": { "exitCode": 1, "startedAt": started, "message": restart } }),
         json!({ "running": { "startedAt": started } }),
         json!({ "terminated": { "exitCode": 1, "startedAt": started, "message": message } }),
         json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } }),
     ];
     let job = json!({ "status": { "conditions": [{ "type": "Failed", "status": "True" }] } });
     let job: Job = serde_json::from_value(job).unwrap();
-    for state in states {
+    for (lost, state) in (0..=1).flat_map(|lost| states.iter().map(move |state| (lost, state))) {
         let container = json!([{ "name": "sidecar", "image": "", "imageID": "", "ready": false,
             "restartCount": 0 }, { "name": "b", "image": "", "imageID": "", "ready": false,
             "restartCount": 0, "state": state }]);
         let case = json!({ "metadata": { "name": "b-0-x", "creationTimestamp": started,
                 "labels": { "job-name": "b", "team": "a" },
-                "annotations": { "batch.kubernetes.io/job-completion-index": "0", "a": "b" } },
+                "annotations": { "batch.kubernetes.io/job-completion-index": "0", "a": "b",
+                    "batch.kubernetes.io/job-index-failure-count": lost.to_string(),
+                    "batch.kubernetes.io/job-index-ignored-failure-count": "0" } },
             "status": { "containerStatuses": container } });
         let whole: Pod = serde_json::from_value(case.clone()).unwrap();
         let read = pods(&case.to_string()).await.unwrap();
         let view = run_view(Some(&job), &[whole]);
         assert!(view.lead_pod.is_some(), "{case}");
         assert_eq!(run_view(Some(&job), &read), view, "{case}");
+        assert_eq!(read[0].annotations().len(), 3, "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_version_is_read_with_and_without_a_plus() {
+    for (answer, expected) in [
+        (r#"{"major": "1", "minor": "33"}"#, Some((1, 33))),
+        (r#"{"major": "1", "minor": "29+", "gitVersion": "v1.29.9-gke.1"}"#, Some((1, 29))),
+        (r#"{"major": "", "minor": ""}"#, None),
+        ("internal", None),
+    ] {
+        let client = client("200 OK", answer.to_owned()).await;
+        let version = BoundedApi { client: &client, namespace: "there" }.version().await;
+        assert_eq!(version.unwrap(), expected, "{answer}");
     }
 }
 
