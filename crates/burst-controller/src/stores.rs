@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_service::guarded::Guarded;
 use flux_operator_service::lock::lock;
 use futures::{Stream, StreamExt};
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -145,7 +145,7 @@ where
     K: std::fmt::Debug + DeserializeOwned + Send + Sync,
 {
     // An object that cannot be read must not keep the others from being seen.
-    let api: Api<DeserializeGuard<K>> = match namespace {
+    let api: Api<Guarded<K>> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
@@ -155,7 +155,7 @@ where
 
 /// The events about objects that can be read.
 fn only_readable<K>(
-    events: impl Stream<Item = watcher::Result<watcher::Event<DeserializeGuard<K>>>>,
+    events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>>,
     store: Store<K>,
     unreadable: Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
@@ -196,7 +196,7 @@ impl Kept for MiniCluster {
 
 /// An event about an object that can be read. One that cannot any more is as if it was deleted.
 fn readable<K>(
-    event: watcher::Event<DeserializeGuard<K>>,
+    event: watcher::Event<Guarded<K>>,
     store: &Store<K>,
     unreadable: &Unreadable,
 ) -> Option<watcher::Event<K>>
@@ -204,7 +204,7 @@ where
     K: Kept,
 {
     // The object, or the one that is stored instead of one that cannot be read.
-    let read = |object: DeserializeGuard<K>| {
+    let read = |object: Guarded<K>| {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let reference = ObjectRef::<K>::new(&name).within(&namespace);
         let mut object = object.0;
@@ -366,11 +366,12 @@ async fn keep<K>(
 mod tests {
     use futures::FutureExt;
     use futures::future::BoxFuture;
+    use kube::core::WatchEvent;
     use serde_json::json;
 
     use super::*;
 
-    fn object(name: &str, nodes: serde_json::Value) -> DeserializeGuard<Burst> {
+    fn object(name: &str, nodes: serde_json::Value) -> Guarded<Burst> {
         let target = json!({ "name": "t", "maxNodes": 4, "mock": {} });
         let burst = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "Burst",
             "metadata": { "name": name, "namespace": "ns" },
@@ -386,7 +387,7 @@ mod tests {
         kept: BoxFuture<'static, ()>,
     }
 
-    type Watch = watcher::Result<watcher::Event<DeserializeGuard<Burst>>>;
+    type Watch = watcher::Result<watcher::Event<Guarded<Burst>>>;
 
     impl Watched {
         fn new() -> Watched {
@@ -399,7 +400,7 @@ mod tests {
         }
 
         /// Whether the burst `b` is stored, and whether it is known as unreadable, after an event.
-        fn after(&mut self, event: watcher::Event<DeserializeGuard<Burst>>) -> (bool, bool) {
+        fn after(&mut self, event: watcher::Event<Guarded<Burst>>) -> (bool, bool) {
             self.events.unbounded_send(Ok(event)).unwrap();
             assert!((&mut self.kept).now_or_never().is_none());
             let is_stored = self.store.get(&Watched::name("b")).is_some();
@@ -419,11 +420,11 @@ mod tests {
     const UNREADABLE: (bool, bool) = (false, true);
     const NEITHER: (bool, bool) = (false, false);
 
-    fn good() -> DeserializeGuard<Burst> {
+    fn good() -> Guarded<Burst> {
         object("b", json!(1))
     }
 
-    fn bad() -> DeserializeGuard<Burst> {
+    fn bad() -> Guarded<Burst> {
         object("b", json!("many"))
     }
 
@@ -465,6 +466,22 @@ mod tests {
         let managers = cluster.metadata.managed_fields.unwrap();
         assert_eq!(managers[0].manager.as_deref(), Some("flux-operator-b"));
         assert_eq!(managers[0].fields_v1, None);
+    }
+
+    /// kube's own guard cannot parse them, because they are kept as text.
+    #[test]
+    fn variables_of_a_target_are_read() {
+        let target = json!({ "name": "t", "maxNodes": 4, "clusterAPI": {
+            "class": { "name": "c", "workers": "w" }, "version": "v1.34.0",
+            "variables": { "zone": [{ "a": 0 }] } } });
+        let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+            "metadata": { "name": "p", "namespace": "ns" },
+            "spec": { "selector": {}, "limits": { "nodes": 4 }, "targets": [target] } });
+        let text = format!(r#"{{"type":"ADDED","object":{policy}}}"#);
+        let event: WatchEvent<Guarded<BurstPolicy>> = serde_json::from_str(&text).unwrap();
+        let WatchEvent::Added(read) = event else { panic!("it is added") };
+        let read = read.0.unwrap().spec.targets[0].cluster_api.clone();
+        assert_eq!(read.unwrap().variables.len(), 1);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 
 use flux_operator_api::MiniCluster;
+use flux_operator_service::guarded::Guarded;
 use futures::{Stream, StreamExt};
 use kube::api::{Api, ApiResource};
-use kube::core::{DeserializeGuard, ObjectMeta};
+use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
@@ -25,7 +26,7 @@ const WATCH_SECONDS: u32 = 10;
 const PAGE: u32 = 100;
 
 /// A MiniCluster, or the error if it cannot be decoded. An invalid object must not affect others.
-type Guarded = DeserializeGuard<ObservedMiniCluster>;
+type GuardedMiniCluster = Guarded<ObservedMiniCluster>;
 
 /// Watches MiniClusters until the future is dropped. While the API server is unreachable, the last
 /// known ones remain. `listed` becomes true once all have been listed.
@@ -37,7 +38,7 @@ pub(crate) async fn watch_lenders(
     metrics: Metrics,
 ) {
     let resource = ApiResource::erase::<MiniCluster>(&());
-    let api: Api<Guarded> = match namespace {
+    let api: Api<GuardedMiniCluster> = match namespace {
         Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
         None => Api::all_with(client, &resource),
     };
@@ -47,7 +48,7 @@ pub(crate) async fn watch_lenders(
 
 /// Applies the events of a watch.
 async fn keep_lenders(
-    events: impl Stream<Item = Result<Event<Guarded>, watcher::Error>>,
+    events: impl Stream<Item = Result<Event<GuardedMiniCluster>, watcher::Error>>,
     lenders: watch::Sender<Lenders>,
     listed: watch::Sender<bool>,
     metrics: Metrics,
@@ -103,7 +104,7 @@ struct Decoder {
 
 impl Decoder {
     /// The lender, if it is one. What cannot be decoded is not served: it could have been revoked.
-    fn read(&mut self, object: Guarded) -> Option<(Key, Option<Lender>)> {
+    fn read(&mut self, object: GuardedMiniCluster) -> Option<(Key, Option<Lender>)> {
         let key = key(object.meta())?;
         match object.0 {
             Ok(minicluster) => {

@@ -266,8 +266,8 @@ fn node_address(node: &Node) -> Option<(String, String)> {
 mod tests {
     use super::*;
     use axum::http::{Request, Response};
+    use flux_operator_service::guarded::Guarded;
     use kube::client::Body;
-    use kube::core::DeserializeGuard;
     use serde_json::{Value, json};
 
     fn node(name: &str, address: &str) -> Value {
@@ -303,7 +303,7 @@ mod tests {
         exposed.spec.flux =
             serde_json::from_value(json!({ "bursting": { "expose": {} } })).unwrap();
         gateway.view(&exposed);
-        writer.apply_watcher_event(&watcher::Event::Apply(DeserializeGuard(Ok(exposed.clone()))));
+        writer.apply_watcher_event(&watcher::Event::Apply(Guarded(Ok(exposed.clone()))));
         let move_to = |node: &str| {
             let endpoint = GatewayEndpoint { address: [10, 2, 0, 9].into(), node: node.into() };
             gateway.update(|known| known.endpoints = BTreeSet::from([endpoint]));
@@ -323,7 +323,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert!(begun.elapsed() < NODE_INTERVAL, "it was not noticed that the gateway was moved");
-        writer.apply_watcher_event(&watcher::Event::Delete(DeserializeGuard(Ok(exposed))));
+        writer.apply_watcher_event(&watcher::Event::Delete(Guarded(Ok(exposed))));
         let mut needs_nodes = gateway.needs_nodes.subscribe();
         needs_nodes.wait_for(|needs| !needs).await.unwrap();
         follows.abort();

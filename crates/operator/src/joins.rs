@@ -105,7 +105,7 @@ fn named_lender(object: &GuardedMiniCluster) -> Option<(OwnerKey, OwnerKey)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::DeserializeGuard;
+    use flux_operator_service::guarded::Guarded;
     use serde_json::json;
 
     fn joiner(name: &str, lender: Option<&str>) -> GuardedMiniCluster {
@@ -113,7 +113,7 @@ mod tests {
         let minicluster = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
             "metadata": { "name": name, "namespace": "n" },
             "spec": { "containers": [{}], "flux": join.unwrap_or(json!({})) } });
-        DeserializeGuard(Ok(serde_json::from_value(minicluster).unwrap()))
+        Guarded(Ok(serde_json::from_value(minicluster).unwrap()))
     }
 
     fn name(name: &str) -> OwnerKey {

@@ -153,7 +153,7 @@ impl PartnerRelay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::DeserializeGuard;
+    use flux_operator_service::guarded::Guarded;
     use kube::runtime::reflector::store::Writer;
     use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
@@ -176,7 +176,7 @@ mod tests {
         let minicluster = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
             "metadata": { "namespace": namespace, "name": name, "generation": generation },
             "spec": { "containers": [{}], "flux": flux } });
-        DeserializeGuard(Ok(serde_json::from_value(minicluster).unwrap()))
+        Guarded(Ok(serde_json::from_value(minicluster).unwrap()))
     }
 
     fn joiner(namespace: &str) -> GuardedMiniCluster {

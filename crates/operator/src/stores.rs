@@ -10,11 +10,11 @@ use flux_operator_plan::bursting::burst_ranks;
 use flux_operator_plan::{
     JoinerView, LastReport, LenderView, Observed, lead_address, lender_of, may_join, must_consider,
 };
+use flux_operator_service::guarded::Guarded;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 
@@ -28,10 +28,10 @@ use crate::reports::Reports;
 
 /// A MiniCluster, or the error if it cannot be deserialized. An invalid object must not affect
 /// other objects.
-pub(crate) type GuardedMiniCluster = DeserializeGuard<MiniCluster>;
+pub(crate) type GuardedMiniCluster = Guarded<MiniCluster>;
 
 /// A BurstPolicy, or the error if it cannot be deserialized.
-pub(crate) type GuardedPolicy = DeserializeGuard<BurstPolicy>;
+pub(crate) type GuardedPolicy = Guarded<BurstPolicy>;
 
 /// All watched objects. Cheap to clone.
 #[derive(Clone)]

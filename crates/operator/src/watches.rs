@@ -131,7 +131,7 @@ fn prune_policy(policy: &mut GuardedPolicy) {
     prune(policy);
     if let Ok(policy) = &mut policy.0 {
         policy.status = None;
-        policy.spec.targets.clear();
+        policy.spec.targets = Vec::new();
     }
 }
 

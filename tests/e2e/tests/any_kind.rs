@@ -14,6 +14,7 @@ use flux_operator_operator::{Election, Identity, RunError};
 use flux_operator_plan::kubernetes::CLUSTER_LABEL;
 use flux_operator_plan::status::{NewEvent, Urgency};
 use flux_operator_plan::{Conclude, Conclusion, Decision, Object, Outcome, Step};
+use flux_operator_service::guarded::Guarded;
 use flux_operator_testkit::cluster::{client, first_match, in_namespace, with_timeout};
 use flux_operator_tests_e2e::proxy::{Fault, Proxy, RELEASED};
 use k8s_openapi::NamespaceResourceScope;
@@ -22,7 +23,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -150,7 +150,7 @@ impl Conclude for GreetingFacts {
 }
 
 impl ReconciledKind for GreetingKind {
-    type Stored = DeserializeGuard<Greeting>;
+    type Stored = Guarded<Greeting>;
     type Object = Greeting;
     type Status = GreetingStatus;
     /// The names of the existing ConfigMaps, once they were queried.

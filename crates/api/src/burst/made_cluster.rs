@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
 use kube::KubeSchema;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::embedded::embedded_list;
 use crate::unset::is_unset;
@@ -36,7 +36,7 @@ pub struct ClusterApiTarget {
     /// With class: variables of the class.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "variables")]
-    pub variables: BTreeMap<String, Value>,
+    pub variables: BTreeMap<String, JsonText>,
 
     /// A Cluster as YAML, in a ConfigMap of the namespace. `${NAME}`, `${NAMESPACE}` and `${NODES}`
     /// are replaced; its name must be `${NAME}`, and its class one of the namespace.
@@ -47,6 +47,20 @@ pub struct ClusterApiTarget {
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63))]
     pub namespace: String,
+}
+
+/// A JSON value of any form, as text. It can only be parsed from JSON, and serialized as JSON.
+///
+/// As a tree of values, a list of small objects would take a hundred times the memory of its text, and
+/// users choose what is in it.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(transparent)]
+pub struct JsonText(Box<RawValue>);
+
+impl PartialEq for JsonText {
+    fn eq(&self, other: &JsonText) -> bool {
+        self.0.get() == other.0.get()
+    }
 }
 
 /// A ClusterClass of the policy's namespace, and its class of workers.
@@ -145,4 +159,19 @@ fn variables(_: &mut SchemaGenerator) -> Schema {
         "maxProperties": 64,
         "additionalProperties": { "x-kubernetes-preserve-unknown-fields": true },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_kept_as_they_are_written() {
+        let text = r#"{"variables":{"a":[{"b":1.50},null],"c":"d"}}"#;
+        let target: ClusterApiTarget = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&target).unwrap(), text);
+        let value = serde_json::to_value(&target).unwrap();
+        assert_eq!(value["variables"]["a"][0]["b"], 1.5);
+        assert_eq!(serde_json::from_value::<ClusterApiTarget>(value).unwrap().variables.len(), 2);
+    }
 }

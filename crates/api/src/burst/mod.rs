@@ -14,7 +14,9 @@ mod target;
 
 pub use condition::BurstConditionType;
 pub use gke::{GkeCredentials, GkeReleaseChannel, GkeTarget};
-pub use made_cluster::{ClusterApiTarget, ClusterClassReference, ClusterTemplate, CommandTarget};
+pub use made_cluster::{
+    ClusterApiTarget, ClusterClassReference, ClusterTemplate, CommandTarget, JsonText,
+};
 pub use policy::{
     BurstLimits, BurstPolicy, BurstPolicySpec, BurstWhen, GiveBack, JobMatch, JobSelection,
 };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
+use flux_operator_service::guarded::Guarded;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::ListParams;
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -90,12 +90,12 @@ where
 }
 
 /// Lists objects, except those that cannot be decoded, such as objects stored by another version.
-pub(super) async fn list<K>(api: Api<DeserializeGuard<K>>) -> kube::Result<Listed<K>>
+pub(super) async fn list<K>(api: Api<Guarded<K>>) -> kube::Result<Listed<K>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let mut listed = Listed { items: Vec::new(), missing: None };
-    for DeserializeGuard(object) in api.list(&ListParams::default()).await? {
+    for Guarded(object) in api.list(&ListParams::default()).await? {
         match object {
             Ok(object) => listed.items.push(object),
             Err(error) => {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use flux_operator_api::{FluxJob, FluxSetup, MiniCluster};
 use flux_operator_plan::queueing::setup::needs_finalizer;
 use flux_operator_queue::{Kind, Resources, SetupName, Uid, WaitStatus};
+use flux_operator_service::guarded::Guarded;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
@@ -30,10 +30,10 @@ use crate::stores::GuardedMiniCluster;
 use crate::watches::ChangeSender;
 
 /// A FluxJob, or the error if it cannot be deserialized.
-pub(crate) type GuardedJob = DeserializeGuard<FluxJob>;
+pub(crate) type GuardedJob = Guarded<FluxJob>;
 
 /// A FluxSetup, or the error if it cannot be deserialized.
-pub(crate) type GuardedSetup = DeserializeGuard<FluxSetup>;
+pub(crate) type GuardedSetup = Guarded<FluxSetup>;
 
 /// The channels for names of objects to reconcile. Cheap to clone.
 #[derive(Clone)]

@@ -265,8 +265,8 @@ mod tests {
 
     use axum::http::{Request, Response};
     use flux_operator_api::FluxSetup;
+    use flux_operator_service::guarded::Guarded;
     use kube::client::Body;
-    use kube::core::DeserializeGuard;
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
@@ -297,7 +297,7 @@ mod tests {
         .unwrap();
         queues.ledger().put_setup(&setup);
         queues.ledger().put_minicluster(&minicluster);
-        miniclusters.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
+        miniclusters.apply_watcher_event(&Event::Apply(Guarded(Ok(minicluster))));
         let admitted = queues.ledger().cycle(now()).admit.pop().expect("there is quota");
         let writer = DecisionWriter {
             client: Client::new(service, "default"),

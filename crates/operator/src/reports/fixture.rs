@@ -2,10 +2,10 @@
 
 use axum::http::{Request, Response};
 use flux_operator_api::MiniCluster;
+use flux_operator_service::guarded::Guarded;
 use flux_operator_wire::seal::SealKey;
 use kube::Client;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::Event;
 
 use super::Reports;
@@ -45,7 +45,7 @@ pub(crate) fn server_with(
 ) -> ServerState {
     let (miniclusters, mut writer) = SyncedStore::new();
     for minicluster in observed {
-        writer.apply_watcher_event(&Event::Apply(DeserializeGuard(Ok(minicluster))));
+        writer.apply_watcher_event(&Event::Apply(Guarded(Ok(minicluster))));
     }
     let metrics = Metrics::new();
     let (changed, _) = tokio::sync::mpsc::unbounded_channel();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::http::{Request, Response};
 use flux_operator_api::MiniCluster;
+use flux_operator_service::guarded::Guarded;
 use futures::FutureExt;
 use kube::client::Body;
-use kube::core::DeserializeGuard;
 use tokio::time::Instant;
 
 /// The queries of requests, and when they were received.
@@ -86,6 +86,19 @@ async fn a_replica_that_is_leader_from_the_start_lists_only_once() {
     assert_eq!(requested.iter().filter(|it| !it.1.contains("watch=true")).count(), 1);
 }
 
+/// They are kept as text, which kube's own guard cannot parse.
+#[test]
+fn a_policy_with_variables_of_a_target_is_read() {
+    let target = serde_json::json!({ "name": "t", "maxNodes": 4, "clusterAPI": {
+        "class": { "name": "c", "workers": "w" }, "version": "v1.34.0",
+        "variables": { "zone": [{ "a": 0 }] } } });
+    let policy = serde_json::json!({ "apiVersion": "flux-framework.org/v1alpha2",
+        "kind": "BurstPolicy", "metadata": { "name": "p", "namespace": "n" },
+        "spec": { "selector": {}, "limits": { "nodes": 4 }, "targets": [target] } });
+    let policy: GuardedPolicy = serde_json::from_value(policy).unwrap();
+    assert_eq!(policy.0.unwrap().spec.targets.len(), 1);
+}
+
 /// An operator may be updated before its CRDs and roles.
 #[tokio::test(start_paused = true)]
 async fn policies_that_cannot_be_listed_do_not_stop_the_operator() {
@@ -123,7 +136,7 @@ fn minicluster(name: &str, version: &str) -> GuardedMiniCluster {
         "spec": { "containers": [{ "image": "a" }] },
     }))
     .unwrap();
-    DeserializeGuard(Ok(minicluster))
+    Guarded(Ok(minicluster))
 }
 
 #[test]
