@@ -10,7 +10,7 @@ use crate::constraint::{Constraint, Constraints};
 use crate::effort::Effort;
 use crate::isolated::NewRun;
 use crate::job_match::select;
-use crate::pause::{Paused, paused_targets};
+use crate::pause::{paused_targets, unproven};
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
 use crate::shrink::{give_back, shrink};
@@ -24,8 +24,8 @@ use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyStat
 /// `policies` are those that serve the MiniCluster, oldest first; `pools` are its bursts, oldest
 /// first; `jobs` are in the order of Flux's queue; `memory` is that of the last decision.
 ///
-/// Once the actions are applied, the next decision requests nothing more for the same jobs. The sum
-/// of actions and what is in use is within all limits.
+/// Once the actions are applied, the next decision requests nothing more for the same jobs, except what a
+/// Burst that becomes smaller leaves of a limit. The sum of actions and what is in use is within all limits.
 pub fn decide(
     instance: &Instance,
     policies: &[PolicyState],
@@ -35,8 +35,12 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     let constraints = Constraints::parse(jobs);
-    let paused = paused_targets(memory, instance, pools, now);
-    let requests = Requests::new(instance, policies, pools, &paused, now);
+    let next = Memory {
+        paused: paused_targets(memory, instance, pools, jobs, now),
+        unproven: unproven(instance, pools),
+        ..Memory::default()
+    };
+    let requests = Requests::new(instance, policies, pools, &next.paused, now);
     let actions = give_back(policies, &requests.budgets, pools);
     let given_back: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
@@ -58,7 +62,7 @@ pub fn decide(
         requests,
         supply,
         effort: Effort::new(instance, policies, pools),
-        paused,
+        next,
         requeue_at,
         runs: Vec::new(),
     };
@@ -127,7 +131,8 @@ struct Deciding<'a> {
     requests: Requests<'a>,
     supply: Supply<'a>,
     effort: Effort,
-    paused: Paused,
+    /// For the next decision.
+    next: Memory,
     requeue_at: Option<Timestamp>,
     /// Runs that are requested.
     runs: Vec<NewRun<'a>>,
@@ -374,8 +379,7 @@ impl<'a> Deciding<'a> {
         let Stabilization { missing_since, until: stable_at, .. } = stabilization;
         self.requeue_at =
             stable_at.iter().flatten().fold(self.requeue_at, |at, it| earlier(at, *it));
-        let paused = std::mem::take(&mut self.paused);
-        let mut memory = Memory { paused, missing_since, ..Memory::default() };
+        let mut memory = Memory { missing_since, ..std::mem::take(&mut self.next) };
         let (smaller, next) = shrink(self.instance, self.policies, &self.supply.pools, self.now);
         actions.extend(smaller);
         if let Some(next) = next {

@@ -82,6 +82,20 @@ pub struct Memory {
     pub waits_for: BTreeMap<u64, NthPool>,
     /// Until when targets are paused whose last burst was of no use, by policy and target.
     pub paused: BTreeMap<(String, String), Timestamp>,
+    /// Bursts of policies that have not been of use yet, by name. The target of one that is missing in
+    /// the next decision is paused: a Burst may be deleted before it says that it is.
+    pub unproven: BTreeMap<String, Unproven>,
+}
+
+/// A Burst of a policy of which no broker has joined, or that has not started its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unproven {
+    /// The policy.
+    pub policy: String,
+    /// The target's name.
+    pub target: String,
+    /// The job that it was to run in an instance of its own, if there is one.
+    pub job: Option<u64>,
 }
 
 /// One of the bursts of a policy at a target, by its position in their order of creation: a burst

@@ -31,6 +31,8 @@ pub struct IsolatedRun {
     pub phase: String,
     /// Why the job cannot run elsewhere, if it cannot.
     pub refusal: Option<String>,
+    /// Whether the job has started at its target.
+    pub has_started: bool,
     /// Until when its target is paused: it is given back, and was not started.
     pub paused_until: Option<Timestamp>,
 }
@@ -48,9 +50,10 @@ impl IsolatedRun {
             _ => {}
         }
         let given_back: Option<Timestamp> = status.giving_back_since.parse().ok();
+        let has_started = !run.started_at.is_empty();
         // A job that does not wait any more has started at home, or was canceled: the target has not
         // failed.
-        let is_useless = run.started_at.is_empty() && waiting.contains(&job.number());
+        let is_useless = !has_started && waiting.contains(&job.number());
         Some(IsolatedRun {
             job: job.number(),
             burst: burst.name_any(),
@@ -58,6 +61,7 @@ impl IsolatedRun {
             target: burst.spec.target.name.clone(),
             phase: status.phase,
             refusal: (run.state == RunState::Refused).then_some(run.message),
+            has_started,
             paused_until: given_back
                 .filter(|_| is_useless)
                 .map(|since| seconds_after(since, PAUSE_SECONDS)),

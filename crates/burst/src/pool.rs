@@ -53,6 +53,8 @@ pub struct Pool {
     pub state: PoolState,
     /// What keeps its nodes from coming up, as reason and message, if that is not only time.
     pub trouble: Option<String>,
+    /// Whether one of its brokers has ever joined.
+    pub has_joined: bool,
     /// Until when its target is paused: it is given back, and was of no use.
     pub paused_until: Option<Timestamp>,
 }

@@ -221,6 +221,7 @@ fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
         nodes: burst.spec.nodes,
         state,
         trouble: trouble(&status),
+        has_joined: has_joined(&status),
         paused_until: paused_until(burst, &status, waiting),
     }
 }
@@ -251,12 +252,17 @@ fn paused_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> 
     // A Burst that is deleted says so in its status a moment later.
     let deleted_at = burst.metadata.deletion_timestamp.as_ref().map(|it| it.0);
     let since = status.giving_back_since.parse().ok().or(deleted_at)?;
-    if status.online == 0 && status.joined_at.is_empty() {
+    if !has_joined(status) {
         return Some(seconds_after(since, PAUSE_SECONDS));
     }
     let mut jobs = burst.spec.jobs.iter().filter_map(|id| id.parse::<JobId>().ok());
     let still_wait = jobs.any(|id| waiting.contains(&id.number()));
     still_wait.then(|| seconds_after(since, SHORT_PAUSE_SECONDS))
+}
+
+/// Whether one of the brokers of a Burst has ever joined.
+fn has_joined(status: &BurstStatus) -> bool {
+    status.online > 0 || !status.joined_at.is_empty()
 }
 
 fn job(shown: &InstanceJob) -> Job {

@@ -93,6 +93,7 @@ pub(crate) fn pool(name: &str, policy: &str, target: BurstTarget, nodes: i32) ->
         nodes,
         state: PoolState::Active,
         trouble: None,
+        has_joined: false,
         paused_until: None,
     }
 }

@@ -366,6 +366,52 @@ fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
     assert_eq!((reasons(&next), next.memory.paused.len()), (vec![AnswerReason::Requested], 0));
 }
 
+/// Without a finalizer it is deleted at once: the target has never answered.
+#[test]
+fn a_burst_that_is_deleted_before_it_was_of_use_does_not_get_a_successor() {
+    let mut policy = policy("p", target("dead"));
+    policy.spec.targets.push(target("alive"));
+    policy.spec.limits.nodes = 8;
+    let jobs = [nodes(1, 8)];
+    let decide = |pools: &[Pool], memory: &Memory, time| {
+        let mut policy = policy.clone();
+        policy.used.nodes = pools.iter().map(|pool| pool.nodes).sum();
+        decide(&instance(2, 0), &[policy], pools, &jobs, memory, at(time))
+    };
+    let target_of = |decision: &Decision| match &decision.actions[..] {
+        [Action::Create { target, .. }] => target.name.clone(),
+        actions => panic!("{actions:?}"),
+    };
+    let first = decide(&[], &Memory::default(), 0);
+    assert_eq!(target_of(&first), "dead");
+    let failed = PoolState::Failed { until: at(105) };
+    let burst = Pool { state: failed, ..pool("b", "p", target("dead"), 8) };
+    let waits = decide(std::slice::from_ref(&burst), &first.memory, 100);
+    assert_eq!(reasons(&waits), [AnswerReason::LimitNodes]);
+    let next = decide(&[], &waits.memory, 480);
+    assert_eq!(target_of(&next), "alive");
+    assert_eq!(next.memory.paused[&("p".to_owned(), "dead".to_owned())], at(1080));
+    // One that has been of use may be followed by another.
+    let burst = Pool { has_joined: true, ..burst };
+    let waits = decide(&[burst], &first.memory, 100);
+    assert_eq!(target_of(&decide(&[], &waits.memory, 480)), "dead");
+}
+
+#[test]
+fn a_pause_begins_once() {
+    let policies = [policy("p", target("a"))];
+    let mut burst = pool("b", "p", target("a"), 2);
+    let (instance, jobs) = (instance(2, 0), [nodes(1, 2)]);
+    let mut memory = Memory::default();
+    // It says that it is given back, is shown like that for a while, and is deleted.
+    for (time, until) in [(0, None), (100, Some(at(700))), (300, Some(at(700))), (400, None)] {
+        (burst.paused_until, burst.state) = (until, PoolState::GivingBack);
+        let pools = if time < 400 { vec![burst.clone()] } else { vec![] };
+        memory = decide(&instance, &policies, &pools, &jobs, &memory, at(time)).memory;
+    }
+    assert_eq!(memory.paused.into_values().collect::<Vec<_>>(), [at(700)]);
+}
+
 #[test]
 fn a_target_is_tried_again_ten_minutes_later_if_the_clock_was_wrong() {
     let policies = [policy("p", target("a"))];

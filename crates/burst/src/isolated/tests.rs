@@ -43,6 +43,7 @@ fn run(job: u64) -> IsolatedRun {
         target: "t".into(),
         phase: "Running".into(),
         refusal: None,
+        has_started: false,
         paused_until: None,
     }
 }
@@ -209,4 +210,30 @@ fn a_target_that_has_not_started_a_run_is_not_tried_again_at_once() {
         panic!("{:?}", decision.actions)
     };
     assert_eq!(target.name, "other");
+}
+
+#[test]
+fn a_run_that_is_deleted_before_it_was_started_does_not_get_a_successor() {
+    let other = IsolatedRun { burst: "other".into(), ..run(1) };
+    let started = IsolatedRun { has_started: true, ..run(1) };
+    let refused = IsolatedRun { refusal: Some("why".into()), ..run(1) };
+    let (waits, gone) = (vec![nodes(1, 30)], vec![nodes(2, 30)]);
+    let cases = [
+        (run(1), vec![], &waits, true),
+        // Its user has canceled it, or it has started at home.
+        (run(1), vec![], &gone, false),
+        (run(1), vec![other], &waits, false),
+        (started, vec![], &waits, false),
+        (refused, vec![], &waits, false),
+    ];
+    for (before, after, jobs, is_paused) in cases {
+        let mut instance = instance(4, 4);
+        instance.isolated = vec![before.clone()];
+        let policies = [elsewhere(None)];
+        let first = decided(&instance, &policies, &waits);
+        instance.isolated = after;
+        let next = decide(&instance, &policies, &[], jobs, &first.memory, at(200));
+        let paused = next.memory.paused.into_values().collect::<Vec<_>>();
+        assert_eq!(paused, if is_paused { vec![at(800)] } else { vec![] }, "{before:?}");
+    }
 }
