@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::http::{Method, Request, Response};
-use kube::Client;
-use kube::client::Body;
+use flux_operator_service::field_sets;
+use kube::{Client, client};
 use tokio::time::{Instant, timeout_at};
 
 use crate::gate::WriteGate;
@@ -51,7 +52,7 @@ pub(crate) struct RequestTimedOut {
 /// A client for requests that do not depend on leadership.
 pub(crate) fn shared_client(client: Client, metrics: Metrics, limits: RequestTimeouts) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let service = tower::service_fn(move |request: Request<client::Body>| {
         metrics.observe_request(&request);
         send_with_timeout(limits, client.clone(), request)
     });
@@ -66,7 +67,7 @@ pub(crate) fn leader_client(
     gate: WriteGate,
 ) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let service = tower::service_fn(move |request: Request<client::Body>| {
         let (client, metrics, gate) = (client.clone(), metrics.clone(), gate.clone());
         async move {
             let _write = match *request.method() {
@@ -85,7 +86,7 @@ pub(crate) fn leader_client(
 async fn send_with_timeout(
     limits: RequestTimeouts,
     client: Client,
-    request: Request<Body>,
+    request: Request<client::Body>,
 ) -> Result<Response<Body>, kube::Error> {
     let kind = verb(&request);
     let limit = match kind {
@@ -98,11 +99,12 @@ async fn send_with_timeout(
     let response = async {
         let response = client.send(request).await?;
         if kind == "watch" {
-            return Ok(response);
+            return Ok(field_sets::removed_from_stream(response));
         }
         // The timeout covers the whole response: the server can stall in the middle of it.
         let (head, body) = response.into_parts();
-        Ok(Response::from_parts(head, Body::from(body.collect_bytes().await?)))
+        let body = field_sets::removed_from(&head.headers, body.collect_bytes().await?);
+        Ok(Response::from_parts(head, Body::from(body)))
     };
     match timeout_at(deadline, response).await {
         Ok(answer) => answer,

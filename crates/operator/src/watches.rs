@@ -42,9 +42,13 @@ const WATCH_SECONDS: u32 = 10;
 /// Sends the names of MiniClusters whose objects have changed to the reconciler.
 pub(crate) type ChangeSender = UnboundedSender<ObjectRef<GuardedMiniCluster>>;
 
+/// Objects of one page of a list. A page is in memory as a whole, before what is not needed is removed; an
+/// object may have 1.5 MB.
+const PAGE: u32 = 100;
+
 /// The configuration of all watches.
 pub(crate) fn config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_SECONDS)
+    watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE)
 }
 
 /// Starts the watches of the objects that MiniClusters own.

@@ -7,6 +7,7 @@
 
 pub mod api_client;
 pub mod error_chain;
+pub mod field_sets;
 pub mod file_limit;
 pub mod guarded;
 pub mod lock;

@@ -62,7 +62,9 @@ impl ApiServer {
             objects.push(object.clone());
         }
         // Without a watch the change is in the next list.
-        let _ = self.0.changes.send(format!("{}\n", json!({ "type": kind, "object": object })));
+        // The type is first, as API servers send it.
+        let event = format!(r#"{{"type":"{kind}","object":{object}}}"#);
+        let _ = self.0.changes.send(event + "\n");
     }
 
     /// Ends the watch, and fails all requests until it is reachable again.

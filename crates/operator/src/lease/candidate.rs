@@ -179,7 +179,9 @@ impl Candidate {
         let parameters = PostParams::default();
         match before {
             Some(before) => {
-                let lease = Lease { metadata: before.metadata.clone(), spec: Some(spec) };
+                // The client does not read which fields managers own, so they must not be written.
+                let metadata = ObjectMeta { managed_fields: None, ..before.metadata.clone() };
+                let lease = Lease { metadata, spec: Some(spec) };
                 self.api.replace(&self.name, &parameters, &lease).await
             }
             None => {
