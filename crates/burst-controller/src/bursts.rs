@@ -4,22 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flux_operator_api::burst::BurstConditionType;
-use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
+use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, SeenCluster, TargetFailure,
-    TargetView, Unreadable, WhileUnreadable, after_failure, after_output, burst_events,
-    decide_burst, field_manager, has_claim, home_order, must_ask_target, record_finished, release,
-    unserved_status, while_unreadable,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, SeenCluster,
+    TargetFailure, TargetView, Unreadable, WhileUnreadable, after_failure, after_output,
+    burst_events, decide_burst, field_manager, has_claim, home_order, must_ask_target,
+    record_finished, release, unserved_status, while_unreadable,
 };
 use flux_operator_plan::status::NewEvent;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -28,8 +26,10 @@ use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::output::config_map;
-use crate::stores::{Found, Stores};
+use crate::stored_policy::{read_policy, replace_policy_status};
+use crate::stores::Stores;
 use crate::target::{Clients, Pool, Target, make_at_target, target_of};
+use crate::unreadable::Found;
 use crate::views::Views;
 
 /// How soon a reconciliation is repeated after a step: the watch shows its result by then.
@@ -140,7 +140,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     };
     let home = match home_order(burst, &others, cluster) {
         Some(goal) => context.feeds.hand_over(burst, goal).await,
-        None => HomeTurn::NotAsked,
+        None => HomeAnswer::NotAsked,
     };
     let observed = BurstObserved {
         cluster: seen,
@@ -158,7 +158,7 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     };
     tracing::info!(burst = %ObjectRef::from_obj(&burst), step = step_name(&step), "a step of a Burst");
     let jobspec = match &observed.home {
-        HomeTurn::Job(job) => Some(&job.jobspec),
+        HomeAnswer::Job(job) => Some(&job.jobspec),
         _ => None,
     };
     let pool = Pool { burst: &burst, cluster, jobspec };
@@ -395,21 +395,19 @@ async fn finish(context: &Context, burst: &Burst) -> Result<(), ReconcileError> 
 async fn record_usage(context: &Context, burst: &Burst) -> Result<(), ReconcileError> {
     let namespace = burst.namespace().unwrap_or_default();
     let Some(owner) = burst.owning_policy() else { return Ok(()) };
-    // One that cannot be read has a record too.
-    let kind = ApiResource::erase::<BurstPolicy>(&());
-    let policies: Api<DynamicObject> =
-        Api::namespaced_with(context.home.client.clone(), &namespace, &kind);
-    let policy = policies.get_opt(owner).await;
-    let Some(mut policy) = policy.map_err(write("read the policy of a Burst"))? else {
+    let client = &context.home.client;
+    let policy = read_policy(client, &namespace, owner).await;
+    let Some(policy) = policy.map_err(write("read the policy of a Burst"))? else {
         return Ok(());
     };
+    let mut status = policy.status.unwrap_or_default();
     let unreadable = |error| write("read the record of a policy")(kube::Error::SerdeError(error));
-    let recorded = record_finished(&mut policy.data, burst, Timestamp::now());
+    let recorded = record_finished(&mut status, burst, Timestamp::now());
     if !recorded.map_err(unreadable)? {
         return Ok(());
     }
-    let written = policies.replace_status(owner, &PostParams::default(), &policy).await;
-    written.map(drop).map_err(write("record what a Burst has used"))
+    let written = replace_policy_status(client, &policy.metadata, &status).await;
+    written.map_err(write("record what a Burst has used"))
 }
 
 /// Deletes this one, and no other that was created with its name meanwhile.

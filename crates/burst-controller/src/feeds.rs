@@ -8,7 +8,7 @@ use std::time::Duration;
 use flux_operator_api::view::InstanceJobs;
 use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_flux::IdSet;
-use flux_operator_plan::bursting::{HomeTurn, needs_jobspec};
+use flux_operator_plan::bursting::{HomeAnswer, needs_jobspec, running_ranks};
 use flux_operator_service::lock::lock;
 use flux_operator_wire::JobGoal;
 use kube::runtime::reflector::ObjectRef;
@@ -104,26 +104,17 @@ impl Feeds {
         !is_known && known.get(cluster).is_some_and(|feed| feed.started.elapsed() >= MAX_AGE)
     }
 
-    /// The ranks of running jobs of a MiniCluster, one entry for each job.
+    /// The ranks of running jobs of a MiniCluster.
     pub(crate) fn running(&self, cluster: &Cluster) -> Option<Vec<IdSet>> {
-        let jobs = self.jobs(cluster)?;
-        // An agent of an older release does not say where jobs run.
-        jobs.busy.as_ref()?;
-        let mut running: Vec<IdSet> =
-            jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default()).collect();
-        // There may be more running jobs than are listed one by one.
-        let busy = jobs.busy.as_ref().and_then(|it| it.parse::<IdSet>().ok()).unwrap_or_default();
-        let rest = busy.difference(&IdSet::union_all(&running));
-        running.extend((!rest.is_empty()).then_some(rest));
-        Some(running)
+        running_ranks(&*self.jobs(cluster)?)
     }
 
     /// Has the lead of the MiniCluster of a Burst do with the job at home what is to be done, and
     /// returns what has become of it. A job that is handed over is held again only now and then.
-    pub(crate) async fn hand_over(&self, burst: &Burst, goal: JobGoal) -> HomeTurn {
+    pub(crate) async fn hand_over(&self, burst: &Burst, goal: JobGoal) -> HomeAnswer {
         let is_held_again = goal == JobGoal::Held && !needs_jobspec(burst);
         if is_held_again && !self.is_hold_due(&burst.uid().unwrap_or_default()) {
-            return HomeTurn::NotAsked;
+            return HomeAnswer::NotAsked;
         }
         hand_over(&self.operator, burst, goal).await
     }

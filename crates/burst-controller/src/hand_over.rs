@@ -6,7 +6,7 @@ use flux_operator_api::Burst;
 use flux_operator_api::view::{
     ErrorResponse, HandOverGoal, HandOverRequest, HandOverState, HandedOverJob,
 };
-use flux_operator_plan::bursting::{HomeJob, HomeTurn};
+use flux_operator_plan::bursting::{HomeAnswer, HomeJob};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
 use http::StatusCode;
 use kube::client::Body;
@@ -22,18 +22,18 @@ const WAIT_SECONDS: u64 = 3;
 const RESPONSE_TIME: Duration = Duration::from_secs(10);
 
 /// Has a job become what is given, and returns what has become of it.
-pub(crate) async fn hand_over(operator: &Client, burst: &Burst, goal: JobGoal) -> HomeTurn {
+pub(crate) async fn hand_over(operator: &Client, burst: &Burst, goal: JobGoal) -> HomeAnswer {
     let request = match request(burst, goal) {
         Ok(request) => request,
-        Err(error) => return HomeTurn::Failed(format!("failed to write a request: {error}")),
+        Err(error) => return HomeAnswer::Failed(format!("failed to write a request: {error}")),
     };
     let limit = Duration::from_secs(WAIT_SECONDS) + RESPONSE_TIME;
     match tokio::time::timeout(limit, ask(operator, request)).await {
-        Ok(Ok((status, body))) => turn(status, body.as_ref()),
+        Ok(Ok((status, body))) => answer(status, body.as_ref()),
         Ok(Err(error)) => {
-            HomeTurn::Failed(format!("failed to ask the operator: {}", chain(&error)))
+            HomeAnswer::Failed(format!("failed to ask the operator: {}", chain(&error)))
         }
-        Err(_elapsed) => HomeTurn::Failed("the operator does not respond".into()),
+        Err(_elapsed) => HomeAnswer::Failed("the operator does not respond".into()),
     }
 }
 
@@ -68,16 +68,16 @@ fn request(burst: &Burst, goal: JobGoal) -> Result<http::Request<Vec<u8>>, http:
 }
 
 /// What a response says.
-fn turn(status: StatusCode, body: &[u8]) -> HomeTurn {
+fn answer(status: StatusCode, body: &[u8]) -> HomeAnswer {
     if !status.is_success() {
         let error = serde_json::from_slice::<ErrorResponse>(body);
         return failure(status, &error.map(|it| it.message).unwrap_or_default());
     }
     let Ok(HandedOverJob { state, urgency, jobspec, too_large }) = serde_json::from_slice(body)
     else {
-        return HomeTurn::Failed("the operator's response cannot be parsed".into());
+        return HomeAnswer::Failed("the operator's response cannot be parsed".into());
     };
-    let Some(state) = state else { return HomeTurn::Awaited };
+    let Some(state) = state else { return HomeAnswer::Awaited };
     let state = match state {
         HandOverState::Pending => HomeJobState::Pending,
         HandOverState::Held => HomeJobState::Held,
@@ -86,18 +86,18 @@ fn turn(status: StatusCode, body: &[u8]) -> HomeTurn {
         HandOverState::Missing => HomeJobState::Missing,
     };
     let jobspec = JobspecText::new(jobspec);
-    HomeTurn::Job(HomeJob { state, urgency, jobspec, is_too_large: too_large })
+    HomeAnswer::Job(HomeJob { state, urgency, jobspec, is_too_large: too_large })
 }
 
 /// What an error of the operator means.
-fn failure(status: StatusCode, message: &str) -> HomeTurn {
+fn failure(status: StatusCode, message: &str) -> HomeAnswer {
     let why = match status.as_u16() {
         // It does not lead, or many jobs are handed over.
-        429 | 503 => return HomeTurn::Awaited,
+        429 | 503 => return HomeAnswer::Awaited,
         504 => {
             let why = "the lead does not hand over the job: it may not be ready, or its agent is older \
                        than the operator; then create the MiniCluster again";
-            return HomeTurn::NoAnswer(why.into());
+            return HomeAnswer::NoAnswer(why.into());
         }
         400 => format!("the operator refuses the request: {}", cut(message)),
         403 => "the burst controller may not patch the MiniCluster: an administrator has to apply \
@@ -110,7 +110,7 @@ fn failure(status: StatusCode, message: &str) -> HomeTurn {
         }
         code => format!("the operator responded with HTTP {code}"),
     };
-    HomeTurn::Failed(why)
+    HomeAnswer::Failed(why)
 }
 
 #[cfg(test)]
@@ -132,14 +132,15 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_state_is_awaited() {
-        let answer = |job: &HandedOverJob| turn(StatusCode::OK, &serde_json::to_vec(job).unwrap());
-        assert_eq!(answer(&HandedOverJob::default()), HomeTurn::Awaited);
+        let of_job =
+            |job: &HandedOverJob| answer(StatusCode::OK, &serde_json::to_vec(job).unwrap());
+        assert_eq!(of_job(&HandedOverJob::default()), HomeAnswer::Awaited);
         let held = HandedOverJob {
             state: Some(HandOverState::Held),
             jobspec: "{}".into(),
             ..HandedOverJob::default()
         };
-        let HomeTurn::Job(job) = answer(&held) else { panic!("it is an answer") };
+        let HomeAnswer::Job(job) = of_job(&held) else { panic!("it is an answer") };
         assert_eq!((job.state, job.jobspec.as_secret_str()), (HomeJobState::Held, "{}"));
     }
 
@@ -147,15 +148,15 @@ mod tests {
     fn errors_of_the_operator_are_told_apart_by_their_code() {
         let error = |code| {
             let error = ErrorResponse { message: "the message is too long".into() };
-            turn(StatusCode::from_u16(code).unwrap(), &serde_json::to_vec(&error).unwrap())
+            answer(StatusCode::from_u16(code).unwrap(), &serde_json::to_vec(&error).unwrap())
         };
-        assert!(matches!(error(504), HomeTurn::NoAnswer(_)));
-        assert!(matches!(error(404), HomeTurn::Failed(_)));
+        assert!(matches!(error(504), HomeAnswer::NoAnswer(_)));
+        assert!(matches!(error(404), HomeAnswer::Failed(_)));
         for code in [429, 503] {
-            assert_eq!(error(code), HomeTurn::Awaited);
+            assert_eq!(error(code), HomeAnswer::Awaited);
         }
-        let HomeTurn::Failed(why) = error(400) else { panic!("it is refused") };
+        let HomeAnswer::Failed(why) = error(400) else { panic!("it is refused") };
         assert_eq!(why, "the operator refuses the request: the message is too long");
-        assert!(matches!(turn(StatusCode::OK, b"hunter2"), HomeTurn::Failed(_)));
+        assert!(matches!(answer(StatusCode::OK, b"hunter2"), HomeAnswer::Failed(_)));
     }
 }

@@ -36,11 +36,9 @@ impl Home {
 
     /// Whether the controller serves a namespace.
     pub(crate) fn serves(&self, namespace: &str) -> bool {
-        self.served.contains(namespace) || self.served.contains("*")
+        serves(&self.served, namespace)
     }
-}
 
-impl Home {
     /// The Job of a MiniCluster, and its keys for brokers elsewhere.
     pub(crate) async fn keys_of(
         &self,
@@ -65,4 +63,9 @@ impl Home {
             keys.map_err(|error| TargetFailure::new(Reason::LenderNotReady, error.to_string()))?;
         Ok((job, keys))
     }
+}
+
+/// Whether a namespace is one of those that are served.
+pub(crate) fn serves(served: &BTreeSet<String>, namespace: &str) -> bool {
+    served.contains(namespace) || served.contains("*")
 }

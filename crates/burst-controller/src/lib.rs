@@ -29,8 +29,10 @@ mod policy_statuses;
 mod run;
 mod schedule;
 mod standalone;
+mod stored_policy;
 mod stores;
 mod target;
+mod unreadable;
 mod views;
 
 pub use policy_state::policy_state;

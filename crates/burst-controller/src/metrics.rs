@@ -82,8 +82,7 @@ impl Metrics {
             registry.register(name, help, histogram.clone());
         }
         registry.register("nodes", "Nodes that all Bursts should have", self.nodes.clone());
-        let help =
-            "Steps of Bursts that have failed at their target, and times it could not be observed";
+        let help = "Steps of Bursts that have failed, and times a target could not be observed";
         registry.register("step_failures", help, self.failures.clone());
     }
 

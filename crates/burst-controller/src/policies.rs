@@ -24,7 +24,7 @@ use crate::bursts::Context;
 use crate::errors::{chain, exists_already, is_not_found};
 use crate::policy_state::policy_state;
 use crate::policy_statuses::{PolicyStatuses, Summaries};
-use crate::stores::Found;
+use crate::unreadable::Found;
 
 /// How long a write may take to appear in the watch. Then it is decided without it: it has failed, or
 /// the object was deleted again.

@@ -11,13 +11,13 @@ use flux_operator_plan::bursting::{Service, policy_status};
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::PostParams;
 use kube::runtime::reflector::ObjectRef;
 use tokio::time::Instant;
 
 use crate::applied::AppliedPolicies;
 use crate::bursts::Context;
 use crate::errors::{chain, is_conflict, is_not_found};
+use crate::stored_policy::{StoredMetadata, replace_policy_status};
 
 /// The shortest time between two writes of one policy's status, which a busy queue changes all the
 /// time.
@@ -128,11 +128,14 @@ fn changed_status(
 }
 
 async fn write_one(context: &Context, policy: &BurstPolicy, status: BurstPolicyStatus) {
-    let mut changed = policy.clone();
-    changed.status = Some(status);
-    let policies = context.home.api::<BurstPolicy>(&policy.namespace().unwrap_or_default());
-    match policies.replace_status(&policy.name_any(), &PostParams::default(), &changed).await {
-        Ok(_) => {}
+    let metadata = StoredMetadata {
+        name: policy.metadata.name.clone(),
+        namespace: policy.metadata.namespace.clone(),
+        uid: policy.metadata.uid.clone(),
+        resource_version: policy.metadata.resource_version.clone(),
+    };
+    match replace_policy_status(&context.home.client, &metadata, &status).await {
+        Ok(()) => {}
         Err(error) if is_conflict(&error) || is_not_found(&error) => {}
         Err(error) => {
             let policy = ObjectRef::from_obj(policy);

@@ -145,7 +145,7 @@ fn start(client: Client, operator: Client, probes: TcpListener, options: Options
     let metrics = Metrics::new();
     let (changes, changed) = mpsc::unbounded_channel();
     let Watches { stores, policies, bursts, clusters } =
-        watch(&client, options.namespace.as_deref(), changes.clone());
+        watch(&client, options.namespace.as_deref(), &options.served, changes.clone());
     let recorder = Recorder::new(client.clone(), Reporter::from("flux-operator-burst"));
     let context = Context {
         home: Home {

@@ -1,23 +1,29 @@
-//! What is watched: policies, Bursts and MiniClusters, kept as they are in the API server.
+//! What is watched: policies, Bursts and MiniClusters, kept as they are in the API server; of namespaces that
+//! are not served, only what their statuses need.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster, MiniClusterSpec};
 use flux_operator_service::guarded::Guarded;
-use flux_operator_service::lock::lock;
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
+use crate::home::serves;
+use crate::unreadable::{Found, Unreadable};
+
 /// How long a watch stays open. The API server closes it then, and it is opened again: a connection
 /// that is dead is noticed by that.
 const WATCH_SECONDS: u32 = 240;
+
+/// Objects of one page of a list. A page is in memory as a whole, and an object may have 1.5 MB.
+const PAGE: u32 = 50;
 
 /// How long a watch waits before it is opened again after an error.
 const RETRY: Duration = Duration::from_secs(2);
@@ -41,17 +47,6 @@ impl Stores {
     pub(crate) fn burst(&self, name: &ObjectRef<Burst>) -> Found<Burst> {
         self.unreadable.find(&self.bursts, name)
     }
-}
-
-/// An object, as far as it is known.
-#[derive(Debug)]
-pub(crate) enum Found<K> {
-    /// It exists.
-    Readable(Arc<K>),
-    /// It exists, and cannot be read.
-    Unreadable,
-    /// It does not exist.
-    Missing,
 }
 
 /// Something has changed.
@@ -85,10 +80,11 @@ pub(crate) struct Watches {
     pub(crate) clusters: futures::future::BoxFuture<'static, ()>,
 }
 
-/// Watches one namespace, or all.
+/// Watches one namespace, or all, of which these are served.
 pub(crate) fn watch(
     client: &Client,
     namespace: Option<&str>,
+    served: &BTreeSet<String>,
     changes: mpsc::UnboundedSender<Change>,
 ) -> Watches {
     let (policies, policy_writer) = reflector::store();
@@ -101,7 +97,7 @@ pub(crate) fn watch(
     };
     let of_policies = {
         let changes = changes.clone();
-        let events = events::<BurstPolicy>(client, namespace, &policies, &unreadable);
+        let events = events::<BurstPolicy>(client, namespace, served, &policies, &unreadable);
         let changed = move |it: &BurstPolicy| {
             send(&changes, Change::Policy(ObjectRef::from_obj(it)));
         };
@@ -109,7 +105,7 @@ pub(crate) fn watch(
     };
     let of_bursts = {
         let changes = changes.clone();
-        let events = events::<Burst>(client, namespace, &bursts, &unreadable);
+        let events = events::<Burst>(client, namespace, served, &bursts, &unreadable);
         keep(
             events,
             burst_writer,
@@ -118,7 +114,7 @@ pub(crate) fn watch(
             unreadable.clone(),
         )
     };
-    let events = events::<MiniCluster>(client, namespace, &clusters, &unreadable);
+    let events = events::<MiniCluster>(client, namespace, served, &clusters, &unreadable);
     let of_clusters = keep(
         events,
         cluster_writer,
@@ -137,6 +133,7 @@ pub(crate) fn watch(
 fn events<K>(
     client: &Client,
     namespace: Option<&str>,
+    served: &BTreeSet<String>,
     store: &Store<K>,
     unreadable: &Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + use<K>
@@ -149,13 +146,14 @@ where
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let events = watcher(api, watcher::Config::default().timeout(WATCH_SECONDS));
-    only_readable(events, store.clone(), unreadable.clone())
+    let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
+    only_readable(watcher(api, config), served.clone(), store.clone(), unreadable.clone())
 }
 
 /// The events about objects that can be read.
 fn only_readable<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>>,
+    served: BTreeSet<String>,
     store: Store<K>,
     unreadable: Unreadable,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>>
@@ -164,7 +162,7 @@ where
 {
     events.filter_map(move |event| {
         let event = match event {
-            Ok(event) => readable(event, &store, &unreadable).map(Ok),
+            Ok(event) => readable(event, &served, &store, &unreadable).map(Ok),
             Err(error) => Some(Err(error)),
         };
         std::future::ready(event)
@@ -179,24 +177,42 @@ pub(crate) trait Kept: Resource<DynamicType = ()> + Clone + 'static {
         // The API server keeps those of an object whose status is written without them.
         self.meta_mut().managed_fields = None;
     }
+
+    /// Removes what is not needed of an object whose namespace is not served: only its status is written.
+    fn shrink_unserved(&mut self);
 }
 
-impl Kept for BurstPolicy {}
+impl Kept for BurstPolicy {
+    fn shrink_unserved(&mut self) {
+        self.spec.targets = Vec::new();
+        self.spec.selector = LabelSelector::default();
+    }
+}
 
-impl Kept for Burst {}
+impl Kept for Burst {
+    fn shrink_unserved(&mut self) {
+        self.spec.target.pods = None;
+        if let Some(cluster_api) = &mut self.spec.target.cluster_api {
+            cluster_api.variables = BTreeMap::new();
+        }
+    }
+}
 
 impl Kept for MiniCluster {
     /// Keeps the names of the managers of its fields: they show which Bursts claim it.
-    fn shrink(&mut self) {
-        for manager in self.meta_mut().managed_fields.iter_mut().flatten() {
-            manager.fields_v1 = None;
-        }
+    fn shrink(&mut self) {}
+
+    fn shrink_unserved(&mut self) {
+        self.metadata.annotations = None;
+        self.metadata.managed_fields = None;
+        self.spec = MiniClusterSpec::default();
     }
 }
 
 /// An event about an object that can be read. One that cannot any more is as if it was deleted.
 fn readable<K>(
     event: watcher::Event<Guarded<K>>,
+    served: &BTreeSet<String>,
     store: &Store<K>,
     unreadable: &Unreadable,
 ) -> Option<watcher::Event<K>>
@@ -208,7 +224,12 @@ where
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
         let reference = ObjectRef::<K>::new(&name).within(&namespace);
         let mut object = object.0;
-        object.iter_mut().for_each(K::shrink);
+        if let Ok(object) = &mut object {
+            object.shrink();
+            if !serves(served, &namespace) {
+                object.shrink_unserved();
+            }
+        }
         object.map_err(|error| {
             let kind = K::kind(&());
             tracing::warn!(%kind, object = %reference, error = error.error, "an object cannot be read");
@@ -249,82 +270,6 @@ where
         }
         watcher::Event::InitDone => Some(watcher::Event::InitDone),
     }
-}
-
-/// Objects that exist and cannot be read. They must not be taken for deleted: one is added before the
-/// store loses it, and removed after the store shows it, or after a list without it.
-#[derive(Clone, Default)]
-pub(crate) struct Unreadable(Arc<Mutex<HashMap<String, UnreadableOfKind>>>);
-
-/// Those of one kind, by namespace and name.
-#[derive(Default)]
-struct UnreadableOfKind {
-    known: HashSet<(String, String)>,
-    /// Those of the list that is being received.
-    listed: HashSet<(String, String)>,
-}
-
-impl Unreadable {
-    /// Looks for an object of a store. It is not missing while it becomes unreadable, or readable again.
-    pub(crate) fn find<K>(&self, store: &Store<K>, object: &ObjectRef<K>) -> Found<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + 'static,
-    {
-        // It is added here before the store loses it, and removed after the store shows it.
-        if self.contains(object) {
-            return Found::Unreadable;
-        }
-        match store.get(object) {
-            Some(found) => Found::Readable(found),
-            None if self.contains(object) => Found::Unreadable,
-            None => Found::Missing,
-        }
-    }
-
-    /// Whether there is such an object in a namespace.
-    pub(crate) fn has_any<K: Resource<DynamicType = ()>>(&self, namespace: &str) -> bool {
-        self.with::<K, _>(|objects| objects.known.iter().any(|(of, _)| of == namespace))
-    }
-
-    fn contains<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) -> bool {
-        let key = key(object);
-        self.with::<K, _>(|objects| objects.known.contains(&key))
-    }
-
-    pub(crate) fn insert<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        self.with::<K, _>(|objects| objects.known.insert(key(object)));
-    }
-
-    fn insert_listed<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        self.with::<K, _>(|objects| {
-            objects.known.insert(key(object));
-            objects.listed.insert(key(object));
-        });
-    }
-
-    fn remove<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
-        self.with::<K, _>(|objects| objects.known.remove(&key(object)));
-    }
-
-    fn begin_list<K: Resource<DynamicType = ()>>(&self) {
-        self.with::<K, _>(|objects| objects.listed.clear());
-    }
-
-    /// The list is complete, and the store shows it.
-    fn end_list<K: Resource<DynamicType = ()>>(&self) {
-        self.with::<K, _>(|objects| objects.known = std::mem::take(&mut objects.listed));
-    }
-
-    fn with<K: Resource<DynamicType = ()>, T>(
-        &self,
-        act: impl FnOnce(&mut UnreadableOfKind) -> T,
-    ) -> T {
-        act(lock(&self.0).entry(K::kind(&()).into_owned()).or_default())
-    }
-}
-
-fn key<K: Resource<DynamicType = ()>>(object: &ObjectRef<K>) -> (String, String) {
-    (object.namespace.clone().unwrap_or_default(), object.name.clone())
 }
 
 /// Keeps a store current, and reports every object that has changed or was deleted.
@@ -394,7 +339,8 @@ mod tests {
             let (store, writer) = reflector::store::<Burst>();
             let unreadable = Unreadable::default();
             let (events, received) = futures::channel::mpsc::unbounded();
-            let readable = only_readable(received, store.clone(), unreadable.clone());
+            let served = BTreeSet::from(["*".to_owned()]);
+            let readable = only_readable(received, served, store.clone(), unreadable.clone());
             let kept = keep(readable, writer, |_| {}, store.clone(), unreadable.clone());
             Watched { store, unreadable, events, kept: kept.boxed() }
         }
@@ -465,7 +411,29 @@ mod tests {
         cluster.shrink();
         let managers = cluster.metadata.managed_fields.unwrap();
         assert_eq!(managers[0].manager.as_deref(), Some("flux-operator-b"));
-        assert_eq!(managers[0].fields_v1, None);
+    }
+
+    /// Whoever may create objects there must not fill the memory that all namespaces share.
+    #[test]
+    fn of_a_namespace_that_is_not_served_only_what_a_status_needs_is_kept() {
+        let target = json!({ "name": "t", "maxNodes": 4, "clusterAPI": {
+            "class": { "name": "c", "workers": "w" }, "version": "v1.34.0",
+            "variables": { "zone": "a".repeat(1000) } } });
+        let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+            "metadata": { "name": "p", "namespace": "ns" },
+            "spec": { "selector": {}, "limits": { "nodes": 4 }, "targets": [target] } });
+        let kept = |served: &str| {
+            let policy: Guarded<BurstPolicy> = serde_json::from_value(policy.clone()).unwrap();
+            let (store, served) = (reflector::store().0, BTreeSet::from([served.to_owned()]));
+            let event = watcher::Event::Apply(policy);
+            match readable(event, &served, &store, &Unreadable::default()) {
+                Some(watcher::Event::Apply(policy)) => {
+                    serde_json::to_string(&policy).unwrap().len()
+                }
+                event => panic!("{event:?}"),
+            }
+        };
+        assert!(kept("ns") > 1000 && kept("*") > 1000 && kept("other") < 300, "{}", kept("other"));
     }
 
     /// kube's own guard cannot parse them, because they are kept as text.

@@ -19,7 +19,7 @@ pub struct Answer {
     pub message: String,
     /// The policy whose answer it is.
     pub policy: Option<String>,
-    /// The Burst that the job waits for.
+    /// The Burst that it waits for, or that runs it.
     pub burst: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use flux_operator_flux::{HostList, IdSet};
+use flux_operator_flux::{HostList, IdSet, count_values};
 use serde_json::Value;
 
 use crate::Job;
@@ -34,6 +34,8 @@ pub(crate) enum ConstraintError {
     Operator(String),
     /// A value is not what its operator needs.
     Value(String),
+    /// There are more of them, or larger ones, than can be compared with nodes.
+    TooMany,
 }
 
 /// Whether a node matches.
@@ -46,6 +48,10 @@ pub(crate) enum Match {
     /// It does.
     Yes,
 }
+
+/// How many values the constraints of all jobs may have together, different ones only. They are in memory at
+/// the same time, and each takes some 100 bytes.
+const MAX_VALUES: usize = 100_000;
 
 /// How deep a constraint may be nested. Those of real jobs have two or three levels.
 const MAX_DEPTH: usize = 32;
@@ -113,6 +119,9 @@ impl fmt::Display for ConstraintError {
         match self {
             ConstraintError::Operator(name) => write!(f, "operator {name:?} is not known"),
             ConstraintError::Value(text) => write!(f, "{text} is not valid"),
+            ConstraintError::TooMany => {
+                f.write_str("the constraints of the jobs in this queue are too large together")
+            }
         }
     }
 }
@@ -172,12 +181,17 @@ impl Constraints {
     pub(crate) fn parse(jobs: &[Job]) -> Constraints {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut parsed = Vec::new();
+        let mut values = 0_usize;
         let texts = jobs.iter().map(|job| job.attributes.get("constraints"));
         let of_jobs = texts
             .map(|text| {
                 let text = text?;
                 Some(*known.entry(text).or_insert_with(|| {
-                    parsed.push(Constraint::parse(text));
+                    values = values.saturating_add(count_values(text));
+                    parsed.push(match values > MAX_VALUES {
+                        true => Err(ConstraintError::TooMany),
+                        false => Constraint::parse(text),
+                    });
                     parsed.len() - 1
                 }))
             })
@@ -243,6 +257,17 @@ mod tests {
         for (value, message) in cases {
             assert_eq!(Constraint::parse(&value.to_string()).unwrap_err().to_string(), message);
         }
+        let many = vec![json!({}); MAX_VALUES];
+        let job = |id: u64, constraints: serde_json::Value| Job {
+            attributes: serde_json::from_value(json!({ "constraints": constraints })).unwrap(),
+            ..crate::testing::nodes(id, 1)
+        };
+        let jobs = [job(1, json!({"properties": ["a"]})), job(2, json!({"or": many}))];
+        let constraints = Constraints::parse(&jobs);
+        assert_eq!(
+            (constraints.of(0).is_ok(), constraints.of(1)),
+            (true, Err(&ConstraintError::TooMany))
+        );
         let mut deep = json!({});
         for _ in 0..MAX_DEPTH + 1 {
             deep = json!({"not": [deep]});

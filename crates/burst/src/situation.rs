@@ -64,7 +64,7 @@ impl Situation {
         let jobs: Vec<Job> = shown.items.iter().map(job).collect();
         let waiting: HashSet<u64> = jobs.iter().map(|job| job.id).collect();
         let bursts: Vec<&Burst> =
-            bursts.iter().copied().filter(|burst| is_for(burst, cluster)).collect();
+            bursts.iter().copied().filter(|burst| burst.is_for(cluster)).collect();
         // Those with an instance of their own have no ranks of this one.
         let isolated = bursts.iter().filter_map(|burst| IsolatedRun::of(burst, &waiting)).collect();
         let joining: Vec<&Burst> =
@@ -196,14 +196,6 @@ fn members(cluster: &MiniCluster, bursts: &[&Burst]) -> BTreeMap<u32, PoolMember
     members
 }
 
-/// Whether a Burst is for this MiniCluster, rather than for one of the same name that was deleted: jobs
-/// of another instance may have the same ids.
-fn is_for(burst: &Burst, cluster: &MiniCluster) -> bool {
-    let status = burst.status.as_ref();
-    let started_for = status.map(|status| status.cluster_uid.as_str()).unwrap_or_default();
-    started_for.is_empty() || cluster.uid().as_deref() == Some(started_for)
-}
-
 fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
     let status = burst.status.clone().unwrap_or_default();
     let retry_at = status.retry_at.parse::<Timestamp>().ok();
@@ -221,7 +213,7 @@ fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
         nodes: burst.spec.nodes,
         state,
         trouble: trouble(&status),
-        has_joined: has_joined(&status),
+        has_joined: status.has_joined(),
         paused_until: paused_until(burst, &status, waiting),
     }
 }
@@ -252,17 +244,12 @@ fn paused_until(burst: &Burst, status: &BurstStatus, waiting: &HashSet<u64>) -> 
     // A Burst that is deleted says so in its status a moment later.
     let deleted_at = burst.metadata.deletion_timestamp.as_ref().map(|it| it.0);
     let since = status.giving_back_since.parse().ok().or(deleted_at)?;
-    if !has_joined(status) {
+    if !status.has_joined() {
         return Some(seconds_after(since, PAUSE_SECONDS));
     }
     let mut jobs = burst.spec.jobs.iter().filter_map(|id| id.parse::<JobId>().ok());
     let still_wait = jobs.any(|id| waiting.contains(&id.number()));
     still_wait.then(|| seconds_after(since, SHORT_PAUSE_SECONDS))
-}
-
-/// Whether one of the brokers of a Burst has ever joined.
-fn has_joined(status: &BurstStatus) -> bool {
-    status.online > 0 || !status.joined_at.is_empty()
 }
 
 fn job(shown: &InstanceJob) -> Job {

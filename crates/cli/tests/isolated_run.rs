@@ -14,7 +14,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_api::burst::BurstTarget;
 use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::bursting::{
-    IsolatedObjects, IsolatedPods, isolated_objects, isolated_secret_name,
+    IsolatedObjects, PoolPods, isolated_objects, isolated_secret_name,
 };
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use flux_operator_wire::{BootPlan, JobspecText, Program};
@@ -58,7 +58,7 @@ fn render(jobspec: String) -> IsolatedObjects {
     .unwrap();
     let target = BurstTarget { name: "away".into(), max_nodes: 9, ..BurstTarget::default() };
     let labels = BTreeMap::from([("flux-framework.org/burst".to_owned(), "burst-1".to_owned())]);
-    let pods = IsolatedPods {
+    let pods = PoolPods {
         namespace: "there",
         uid: "burst-uid",
         nodes: 9,

@@ -34,6 +34,7 @@ pub mod job_id;
 mod job_result;
 mod job_state;
 mod jobspec;
+mod json_size;
 mod listed_job;
 mod names;
 mod overlay;
@@ -58,6 +59,7 @@ pub use job_state::{JobState, JobStateGroup};
 pub use jobspec::{
     Environment, JobRun, JobRunError, Jobspec, JobspecBatch, ResourceRequest, TaskCount,
 };
+pub use json_size::count_values;
 pub use listed_job::ListedJob;
 pub use names::UnknownName;
 pub use overlay::OverlayNode;

@@ -40,6 +40,11 @@ impl BurstConditionType {
 }
 
 impl BurstStatus {
+    /// Whether one of its brokers has ever joined.
+    pub fn has_joined(&self) -> bool {
+        self.online > 0 || !self.joined_at.is_empty()
+    }
+
     /// The condition of a type.
     pub fn condition(&self, kind: BurstConditionType) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == kind.as_str())

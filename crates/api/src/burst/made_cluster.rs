@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
 use kube::KubeSchema;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::embedded::embedded_list;
@@ -33,12 +34,12 @@ pub struct ClusterApiTarget {
     )]
     pub version: String,
 
-    /// With class: variables of the class.
+    /// With class: variables of the class, at most 64 KiB in total.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(schema_with = "variables")]
     pub variables: BTreeMap<String, JsonText>,
 
-    /// A Cluster as YAML, in a ConfigMap of the namespace. `${NAME}`, `${NAMESPACE}` and `${NODES}`
+    /// A Cluster as YAML, at most 64 KiB, in a ConfigMap of the namespace. `${NAME}`, `${NAMESPACE}` and `${NODES}`
     /// are replaced; its name must be `${NAME}`, and its class one of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<ClusterTemplate>,
@@ -56,6 +57,31 @@ pub struct ClusterApiTarget {
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(transparent)]
 pub struct JsonText(Box<RawValue>);
+
+impl ClusterApiTarget {
+    /// The most bytes of all variables together, and of a template: more than any Cluster needs. Parsed,
+    /// they take up to a hundred times as much memory.
+    pub const MAX_TEXT: usize = 64 * 1024;
+
+    /// The variables of the class, parsed. The error is what is wrong with them.
+    pub fn variable_values(&self) -> Result<BTreeMap<&str, Value>, String> {
+        let sizes = self.variables.iter().map(|(name, value)| name.len() + value.0.get().len());
+        let size: usize = sizes.sum();
+        if size > Self::MAX_TEXT {
+            return Err(format!(
+                "have {size} bytes in total: at most {} are allowed",
+                Self::MAX_TEXT
+            ));
+        }
+        let parsed = |(name, value): (_, &JsonText)| (name, serde_json::from_str(value.0.get()));
+        let all = self.variables.iter().map(|(name, value)| parsed((name.as_str(), value)));
+        all.map(|(name, value)| match value {
+            Ok(value) => Ok((name, value)),
+            Err(_error) => Err(format!("include {name:?}, which is nested too deeply")),
+        })
+        .collect()
+    }
+}
 
 impl PartialEq for JsonText {
     fn eq(&self, other: &JsonText) -> bool {
@@ -87,7 +113,7 @@ pub struct ClusterClassReference {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterTemplate {
     /// The ConfigMap.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub config_map: String,
 
     /// Its key. Unset: cluster.yaml.
@@ -173,5 +199,20 @@ mod tests {
         let value = serde_json::to_value(&target).unwrap();
         assert_eq!(value["variables"]["a"][0]["b"], 1.5);
         assert_eq!(serde_json::from_value::<ClusterApiTarget>(value).unwrap().variables.len(), 2);
+        let values = target.variable_values().unwrap();
+        assert_eq!((&values["c"], values.len()), (&"d".into(), 2));
+    }
+
+    #[test]
+    fn variables_that_are_too_large_or_too_deep_are_refused() {
+        let refusal = |value: String| {
+            let text = format!(r#"{{"variables":{{"zone":{value}}}}}"#);
+            let target: ClusterApiTarget = serde_json::from_str(&text).unwrap();
+            target.variable_values().unwrap_err()
+        };
+        let large = format!("[{}0]", "{},".repeat(30_000));
+        assert_eq!(refusal(large), "have 90007 bytes in total: at most 65536 are allowed");
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        assert_eq!(refusal(deep), "include \"zone\", which is nested too deeply");
     }
 }

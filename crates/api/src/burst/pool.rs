@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use super::{BurstConditionType, BurstRun, BurstStatus, BurstTarget};
+use crate::MiniCluster;
 use crate::unset::is_unset;
 
 /// Brokers at one target that have joined the Flux instance of a MiniCluster.
@@ -121,7 +122,8 @@ pub struct BurstSpec {
     #[schemars(length(max = 32), regex(pattern = r"^[0-9A-Za-z.]*$"))]
     pub isolated_job: String,
 
-    /// The jobs for which it was created, at most 50, for display.
+    /// The jobs for which it was created, at most 50. If a policy has created it, and one of them still
+    /// waits when it is given back, the policy does not try its target again for two minutes.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 50))]
     pub jobs: Vec<String>,
@@ -139,9 +141,15 @@ impl Burst {
             owners.any(|owner| owner.kind == "BurstPolicy" && owner.name == self.spec.policy);
         (is_owned && !self.spec.policy.is_empty()).then_some(&self.spec.policy)
     }
-}
 
-impl Burst {
+    /// Whether it is for this MiniCluster, rather than for one of the same name that was deleted: jobs of
+    /// another instance may have the same ids.
+    pub fn is_for(&self, cluster: &MiniCluster) -> bool {
+        let started_for =
+            self.status.as_ref().map(|it| it.cluster_uid.as_str()).unwrap_or_default();
+        started_for.is_empty() || cluster.metadata.uid.as_deref() == Some(started_for)
+    }
+
     /// When it was created.
     pub fn created(&self) -> Timestamp {
         self.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)

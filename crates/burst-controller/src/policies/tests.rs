@@ -17,7 +17,8 @@ use super::*;
 use crate::feeds::Feeds;
 use crate::metrics::Metrics;
 use crate::schedule::{Limits, reconcile_all};
-use crate::stores::{Stores, Unreadable};
+use crate::stores::Stores;
+use crate::unreadable::Unreadable;
 
 /// A namespace in which the API server does not respond to writes.
 const HANGS: &str = "hangs";

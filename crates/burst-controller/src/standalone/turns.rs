@@ -9,9 +9,9 @@ use flux_operator_burst::{
 };
 use flux_operator_flux::{IdSet, JobId};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, SeenCluster,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, SeenCluster,
     StandaloneInstance, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
-    ranks_to_drain, standalone_lender, with_claim, with_finished, with_ranks,
+    ranks_to_drain, running_ranks, standalone_lender, with_claim, with_finished, with_ranks,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -30,7 +30,8 @@ const MAX_LOGGED: usize = 50;
 /// How soon it is decided again after a step: the next one follows at once.
 const AFTER_STEP: SignedDuration = SignedDuration::from_millis(100);
 
-/// How soon it is decided again if nothing is expected. Jobs are listed once a second.
+/// How soon it is decided again if nothing is expected. Jobs are listed once a second at most, those of a long
+/// queue less often.
 pub(super) const INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// The longest time until a Burst is due. One that is later is of a clock that was wrong.
@@ -217,10 +218,7 @@ impl<T: Targets> Turns<T> {
         let bursts = self.records.bursts();
         let bursts: Vec<&Burst> = bursts.iter().collect();
         let cluster = standalone_lender(&self.instance, &bursts, &seen.state);
-        let running = seen.jobs.as_ref().map(|jobs| {
-            let ranks = jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default());
-            ranks.collect::<Vec<IdSet>>()
-        });
+        let running = seen.jobs.as_ref().and_then(running_ranks);
         let name = burst.name_any();
         let of = DecidedOf {
             metadata: burst.metadata.clone(),
@@ -249,7 +247,7 @@ impl<T: Targets> Turns<T> {
             cluster: SeenCluster::Readable(&cluster),
             target: view,
             running,
-            home: HomeTurn::NotAsked,
+            home: HomeAnswer::NotAsked,
             others: &[],
             now,
         };

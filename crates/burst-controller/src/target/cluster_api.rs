@@ -3,13 +3,13 @@
 use flux_operator_api::burst::{ClusterApiTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    Presence, TargetFailure, cluster_api_cluster, cluster_api_kind, cluster_api_presence,
-    cluster_nodes, cluster_secret, field_manager, object_name,
+    ObservedCluster, Presence, TargetFailure, cluster_api_cluster, cluster_api_kind,
+    cluster_api_presence, cluster_nodes, cluster_secret, field_manager, object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 
 use super::made_cluster::Maker;
@@ -33,7 +33,7 @@ impl ClusterApi {
         ClusterApi { home, target }
     }
 
-    fn clusters(&self, burst: &Burst) -> Api<DynamicObject> {
+    fn clusters(&self, burst: &Burst) -> Api<ObservedCluster> {
         let namespace = burst.namespace().unwrap_or_default();
         Api::namespaced_with(self.home.client.clone(), &namespace, &cluster_api_kind())
     }

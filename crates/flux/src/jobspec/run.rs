@@ -22,6 +22,7 @@ use super::attributes;
 use super::environment::Environment;
 use super::resource_request::ResourceRequest;
 use super::section::{JobRunError, Section, not_expected};
+use crate::count_values;
 
 /// The label of the slots that `flux submit` also uses.
 const LABEL: &str = "task";
@@ -61,6 +62,9 @@ pub enum TaskCount {
     Total(NonZeroU32),
 }
 
+/// How many values a jobspec may have. One with an environment of a thousand variables has some 1,100.
+const MAX_VALUES: usize = 20_000;
+
 impl JobRun {
     /// Parses a jobspec as it was submitted, which `flux job info --original ID jobspec` prints.
     ///
@@ -68,6 +72,9 @@ impl JobRun {
     /// function fails. On the other hand, it has the defaults and updates of the instance, such as
     /// a time limit, which a caller can set here.
     pub fn parse(text: &str) -> Result<JobRun, JobRunError> {
+        if count_values(text) > MAX_VALUES {
+            return Err(JobRunError::TooManyValues { limit: MAX_VALUES });
+        }
         let jobspec =
             serde_json::from_str(text).map_err(|source| JobRunError::NotJson { source })?;
         let mut jobspec = Section::new("", jobspec)?;

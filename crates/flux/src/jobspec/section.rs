@@ -24,6 +24,12 @@ pub enum JobRunError {
         /// Where, and what is wrong there.
         source: serde_json::Error,
     },
+    /// It has more values than a real one.
+    #[error("jobspec has more than {limit} values: {ADVICE}")]
+    TooManyValues {
+        /// How many it may have.
+        limit: usize,
+    },
     /// It lacks a key.
     #[error("jobspec has no {part}: {ADVICE}")]
     Missing {

@@ -85,7 +85,7 @@ pub fn decide_burst(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecisio
     if burst.is_isolated() {
         return isolated::decide(burst, observed);
     }
-    let cluster = observed.cluster.readable().filter(|it| is_of(burst, it));
+    let cluster = observed.cluster.readable().filter(|it| burst.is_for(it));
     let lease = cluster.and_then(|cluster| BurstLease::of(burst, cluster));
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
@@ -135,12 +135,6 @@ pub fn after_failure(
 ) -> BurstStatus {
     let observed = BurstObserved { target: Some(Err(failure)), ..observed.clone() };
     decide_burst(burst, &observed).status
-}
-
-/// Whether a MiniCluster is the one that a Burst was started for.
-pub(super) fn is_of(burst: &Burst, cluster: &MiniCluster) -> bool {
-    let started_for = burst.status.as_ref().map(|it| it.cluster_uid.as_str()).unwrap_or_default();
-    started_for.is_empty() || cluster.uid().as_deref() == Some(started_for)
 }
 
 pub(super) fn has_finalizer(burst: &Burst) -> bool {
@@ -206,7 +200,7 @@ fn bring_up(
         // What is being deleted has the names that the next ones need.
         Presence::ClusterComing(_)
         | Presence::ClusterFailed(_)
-        | Presence::ClusterDown
+        | Presence::ClusterDeletionFailed
         | Presence::ClusterDeleted
         | Presence::Leaving => return (None, Stage::Preparing),
         Presence::Complete => {}
@@ -288,8 +282,7 @@ fn give_back_reason(
     if let Some(why) = view.and_then(|view| view.job_failure.as_ref()) {
         return Some(format!("its Job at the target has failed: {why}"));
     }
-    let has_joined = status.online > 0 || !status.joined_at.is_empty();
-    let is_late = !has_joined && now >= burst.join_deadline();
+    let is_late = !status.has_joined() && now >= burst.join_deadline();
     is_late.then(|| "its brokers did not join in time".to_owned())
 }
 

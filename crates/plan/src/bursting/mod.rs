@@ -23,18 +23,17 @@ mod usage;
 pub use claim::{deadline_seconds, has_claim, release};
 pub use events::burst_events;
 pub use isolated::{
-    CUT_KEY, HomeJob, HomeTurn, IsolatedObjects, IsolatedPods, OUTPUT_KEY, RECORD_SECONDS,
-    after_output, home_order, isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec,
-    output_name,
+    CUT_KEY, HomeAnswer, HomeJob, IsolatedObjects, OUTPUT_KEY, RECORD_SECONDS, after_output,
+    home_order, isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec, output_name,
 };
 pub use joiner::{joiner, joiner_trouble};
 pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
-    CommandJobs, Deletion, Growth, asks_inside, cluster_api_cluster, cluster_api_kind,
-    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, creates_inside,
-    down_job, gke_command, gke_job, may_exist, up_job,
+    CommandJobs, Deletion, Growth, ObservedCluster, asks_inside, cluster_api_cluster,
+    cluster_api_kind, cluster_api_presence, cluster_nodes, cluster_secret, command_presence,
+    creates_inside, down_job, gke_command, gke_job, may_exist, up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,
@@ -43,6 +42,7 @@ pub use names::{
 };
 pub use observed::{
     BurstObserved, Presence, SeenCluster, TargetFailure, TargetView, job_failure, pods_trouble,
+    running_ranks,
 };
 pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
 pub use policy_burst::{isolated_policy_burst, policy_burst};
@@ -55,4 +55,4 @@ pub use standalone::{
 };
 pub use unreadable::{Unreadable, WhileUnreadable, while_unreadable};
 pub use unserved::unserved_status;
-pub use usage::{day, record_finished, two_decimals, used_today, with_finished};
+pub use usage::{RawStatus, day, record_finished, two_decimals, used_today, with_finished};

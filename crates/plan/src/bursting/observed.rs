@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flux_operator_api::minicluster::Lease;
+use flux_operator_api::view::InstanceJobs;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_wire::{Termination, TerminationReason};
@@ -10,7 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 
-use super::isolated::HomeTurn;
+use super::isolated::HomeAnswer;
 use super::names::object_name;
 use crate::observed::has_finished;
 use crate::status::{RunView, of_pod};
@@ -28,7 +29,7 @@ pub struct BurstObserved<'a> {
     /// known.
     pub running: Option<Vec<IdSet>>,
     /// What has become at home of the job that runs in an instance of its own.
-    pub home: HomeTurn,
+    pub home: HomeAnswer,
     /// The time.
     pub now: Timestamp,
 }
@@ -52,6 +53,17 @@ impl<'a> SeenCluster<'a> {
             SeenCluster::Unreadable | SeenCluster::Missing => None,
         }
     }
+}
+
+/// The ranks of running jobs, one entry for each job that is listed, and one for all others. `None` if an agent
+/// of an older release does not say where jobs run.
+pub fn running_ranks(jobs: &InstanceJobs) -> Option<Vec<IdSet>> {
+    let busy: IdSet = jobs.busy.as_ref()?.parse().unwrap_or_default();
+    let mut running: Vec<IdSet> =
+        jobs.running.iter().map(|job| job.ranks.parse().unwrap_or_default()).collect();
+    let rest = busy.difference(&IdSet::union_all(&running));
+    running.extend((!rest.is_empty()).then_some(rest));
+    Some(running)
 }
 
 /// What exists at a target for a Burst.
@@ -88,7 +100,7 @@ pub enum Presence {
     /// A Kubernetes cluster was made for it, and has no brokers.
     ClusterReady,
     /// Its cluster could not be deleted: `delete` has to be called again.
-    ClusterDown,
+    ClusterDeletionFailed,
     /// Its cluster was deleted, and `delete` has to be called again for what is recorded of that.
     ClusterDeleted,
     /// The Job of its brokers, which is created last, or its joiner.
@@ -231,5 +243,33 @@ impl BurstLease {
     pub(super) fn is_drained_from(&self, first: usize) -> bool {
         let ranks = self.ranks.split_at(first).1.to_set();
         self.is_online_known && ranks.intersection(&self.online).is_subset(&self.drained)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flux_operator_api::view::RunningInstanceJob;
+
+    use super::*;
+
+    fn running_job(ranks: &str) -> RunningInstanceJob {
+        RunningInstanceJob { ranks: ranks.to_owned(), ..RunningInstanceJob::default() }
+    }
+
+    #[test]
+    fn ranks_of_running_jobs_are_those_that_are_listed_and_all_others_that_are_busy() {
+        let jobs = |running: &[&str], busy: Option<&str>| InstanceJobs {
+            running: running.iter().map(|ranks| running_job(ranks)).collect(),
+            busy: busy.map(str::to_owned),
+            ..InstanceJobs::default()
+        };
+        let ranks = |running: &[&str], busy| {
+            running_ranks(&jobs(running, busy))
+                .map(|all| all.iter().map(IdSet::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(ranks(&["0"], Some("0-3")), Some(vec!["0".into(), "1-3".into()]));
+        assert_eq!(ranks(&["0-1", "1"], Some("0-1")), Some(vec!["0-1".into(), "1".into()]));
+        assert_eq!(ranks(&[], Some("")), Some(vec![]));
+        assert_eq!(ranks(&["0"], None), None);
     }
 }

@@ -135,9 +135,8 @@ fn record_jobs(
     status.jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
     // One that is still joining, or grows, is of no use to a job that needs all of it. One of which some
     // have been missing for too long may never be of use.
-    let has_joined = status.online > 0 || !status.joined_at.is_empty();
     let is_complete = status.online >= burst.spec.nodes || observed.now >= burst.join_deadline();
-    let is_idle = jobs == 0 && has_joined && is_complete;
+    let is_idle = jobs == 0 && status.has_joined() && is_complete;
     match (is_idle, status.idle_since.is_empty()) {
         (true, true) => status.idle_since = observed.now.to_string(),
         // Brokers that are lost for a moment do not make it busy, but more nodes are for a job.

@@ -5,7 +5,7 @@ use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::isolated::HomeTurn;
+use super::isolated::HomeAnswer;
 use super::life::after_failure;
 use super::observed::{BurstObserved, SeenCluster, TargetFailure};
 
@@ -31,7 +31,7 @@ pub fn unserved_status(
         others: &[],
         target: None,
         running: None,
-        home: HomeTurn::NotAsked,
+        home: HomeAnswer::NotAsked,
         now,
     };
     let said = after_failure(burst, &observed, TargetFailure::new(reason, message));

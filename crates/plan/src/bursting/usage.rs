@@ -1,10 +1,12 @@
 //! What Bursts use: seconds of nodes, hours, cost, by day.
 
+use std::collections::BTreeMap;
+
 use flux_operator_api::burst::{DayUsage, FinishedBurst, TargetKind};
 use flux_operator_api::{Burst, BurstStatus};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::{Value, json};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::life::has_finalizer;
 use super::made_cluster::is_made;
@@ -101,25 +103,23 @@ pub fn with_finished(usage: Option<&DayUsage>, burst: &Burst, now: Timestamp) ->
     DayUsage { day: day(now), finished, ..usage.cloned().unwrap_or_default() }
 }
 
-/// Adds a Burst that has been given back to the record of a policy, and returns whether that has changed
-/// it. Of the policy only the record is read.
+/// The status of a policy, of which only some fields are read: it may be of another version.
+pub type RawStatus = BTreeMap<String, Box<RawValue>>;
+
+/// Adds a Burst that has been given back to the record in the status of a policy, and returns whether that
+/// has changed it.
 pub fn record_finished(
-    policy: &mut Value,
+    status: &mut RawStatus,
     burst: &Burst,
     now: Timestamp,
 ) -> Result<bool, serde_json::Error> {
-    let before = policy.pointer("/status/usage").cloned().unwrap_or_default();
-    let before: Option<DayUsage> = serde_json::from_value(before)?;
+    let before = status.get("usage").map(|usage| serde_json::from_str::<Option<_>>(usage.get()));
+    let before = before.transpose()?.flatten();
     let usage = with_finished(before.as_ref(), burst, now);
     if before.as_ref() == Some(&usage) {
         return Ok(false);
     }
-    let usage = serde_json::to_value(usage)?;
-    if let Some(Value::Object(status)) = policy.get_mut("status") {
-        status.insert("usage".to_owned(), usage);
-    } else if let Value::Object(policy) = policy {
-        policy.insert("status".to_owned(), json!({ "usage": usage }));
-    }
+    status.insert("usage".to_owned(), to_raw_value(&usage)?);
     Ok(true)
 }
 

@@ -3,7 +3,9 @@
 
 use flux_operator_api::Reason;
 use flux_operator_api::burst::RunState;
-use flux_operator_plan::bursting::{HomeTurn, Presence, RECORD_SECONDS, burst_events, output_name};
+use flux_operator_plan::bursting::{
+    HomeAnswer, Presence, RECORD_SECONDS, burst_events, output_name,
+};
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
@@ -283,7 +285,7 @@ fn a_result_waits_for_the_lead_to_be_there_again() {
     for _ in 0..10 {
         run.reconcile(None);
     }
-    run.silence = Some(HomeTurn::NoAnswer("the lead does not answer".into()));
+    run.silence = Some(HomeAnswer::NoAnswer("the lead does not answer".into()));
     run.settle();
     run.now += SignedDuration::from_secs(5000);
     run.settle();
@@ -469,7 +471,7 @@ fn a_job_of_a_suspended_minicluster_with_an_archive_is_canceled_when_it_is_resum
     let spec = &mut run.world.cluster.as_mut().unwrap().spec;
     spec.archive = serde_json::from_value(json!({ "path": "/state.tgz" })).unwrap();
     spec.suspend = true;
-    run.silence = Some(HomeTurn::NoAnswer("there is no lead".into()));
+    run.silence = Some(HomeAnswer::NoAnswer("there is no lead".into()));
     run.settle();
     assert_eq!((&run.presence, run.finished), (&Presence::Nothing, 0), "nothing is left there");
     run.world.cluster.as_mut().unwrap().spec.suspend = false;
@@ -502,7 +504,7 @@ fn a_job_is_left_as_it_is_only_if_its_minicluster_is_over() {
         run.settle();
         run.delete();
         change(&mut run);
-        run.silence = Some(HomeTurn::NoAnswer("there is no lead".into()));
+        run.silence = Some(HomeAnswer::NoAnswer("there is no lead".into()));
         for _ in 0..10 {
             if run.run().state == RunState::Finishing && run.run().home_settled {
                 break;
@@ -532,13 +534,13 @@ fn finish_home(run: &mut Run, archive: Value) {
 /// The lead may have held it although that was never recorded.
 #[test]
 fn a_job_that_may_be_held_is_released_although_the_operator_fails_for_a_while() {
-    let failed = HomeTurn::Failed("the operator does not respond".into());
-    let no_answer = HomeTurn::NoAnswer("the lead does not answer".into());
+    let failed = HomeAnswer::Failed("the operator does not respond".into());
+    let no_answer = HomeAnswer::NoAnswer("the lead does not answer".into());
     for (silence, wait, is_settled) in [
         (failed.clone(), 600, false),
         (failed, 4000, true),
         (no_answer, 0, true),
-        (HomeTurn::Awaited, 4000, false),
+        (HomeAnswer::Awaited, 4000, false),
     ] {
         let mut run = Run::new(16);
         for _ in 0..2 {

@@ -3,13 +3,13 @@
 use flux_operator_api::burst::{ClusterApiTarget, CommandTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    CommandJobs, Deletion, Growth, Presence, cluster_api_cluster, cluster_api_presence,
-    cluster_nodes, cluster_secret, command_presence, down_job, may_exist, object_name, up_job,
+    CommandJobs, Deletion, Growth, ObservedCluster, Presence, cluster_api_cluster,
+    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, down_job, may_exist,
+    object_name, up_job,
 };
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -70,9 +70,11 @@ fn applied(target: Value, template: Option<&str>) -> Result<Value, String> {
         assert_eq!(failure.reason, Reason::ClusterRefused);
         failure.message
     })?;
-    assert_eq!(cluster_nodes(&cluster), Some(2));
     assert_eq!(cluster.name_any(), object_name(&burst));
-    Ok(serde_json::to_value(cluster).unwrap())
+    let cluster = serde_json::to_value(cluster).unwrap();
+    let observed: ObservedCluster = serde_json::from_value(cluster.clone()).unwrap();
+    assert_eq!(cluster_nodes(&observed), Some(2));
+    Ok(cluster)
 }
 
 #[test]
@@ -107,6 +109,15 @@ fn what_the_user_leaves_out_is_left_out() {
     assert_eq!(three["controlPlane"], json!({ "replicas": 3 }));
 }
 
+#[test]
+fn large_variables_are_refused() {
+    let variables = json!({ "zone": "a".repeat(ClusterApiTarget::MAX_TEXT) });
+    let target = json!({ "class": { "name": "q", "workers": "w" }, "version": "v1.34.0",
+        "variables": variables });
+    let refusal = applied(target, None).unwrap_err();
+    assert!(refusal.contains("its variables have 65542 bytes in total"), "{refusal}");
+}
+
 const TEMPLATE: &str = "
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Cluster
@@ -133,6 +144,7 @@ fn a_template_is_used_as_it_is_but_our_labels_win() {
 /// the user may do.
 #[test]
 fn a_template_of_anything_else_is_refused() {
+    let large = format!("# {}\nspec:", "-".repeat(ClusterApiTarget::MAX_TEXT));
     for (change, says) in [
         (("kind: Cluster", "kind: Machine"), "not a Cluster of cluster.x-k8s.io/v1beta2"),
         (("cluster.x-k8s.io/v1beta2", "v1"), "not a Cluster of"),
@@ -144,6 +156,7 @@ fn a_template_of_anything_else_is_refused() {
         ),
         (("spec:", "---\nspec:"), "not one Cluster of"),
         (("spec:", ": ["), "not one Cluster of"),
+        (("spec:", &large), "its template has"),
     ] {
         let template = TEMPLATE.replacen(change.0, change.1, 1);
         let target = json!({ "template": { "configMap": "c" } });
@@ -156,9 +169,9 @@ fn a_template_of_anything_else_is_refused() {
 fn a_cluster_is_ready_when_its_control_plane_is_and_says_what_it_waits_for() {
     let presence = |cluster: Value| {
         let mut object = json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": { "name": "c" } });
+            "metadata": { "name": "c" }, "spec": { "topology": {} } });
         flux_operator_testkit::merge(&mut object, &cluster);
-        cluster_api_presence(&serde_json::from_value::<DynamicObject>(object).unwrap())
+        cluster_api_presence(&serde_json::from_value::<ObservedCluster>(object).unwrap())
     };
     let coming = |text: &str| Presence::ClusterComing(text.to_owned());
     assert_eq!(presence(json!({})), coming("Cluster c is Pending"));
@@ -315,7 +328,7 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
         (step(&[complete], Some(None)), ("Wait", Presence::Leaving)),
         (
             step(&[complete], Some(Some("Failed"))),
-            ("RetryDown -down it ended", Presence::ClusterDown),
+            ("RetryDown -down it ended", Presence::ClusterDeletionFailed),
         ),
         (step(&[complete], Some(Some("Complete"))), ("RemoveRecords", Presence::ClusterDeleted)),
         // Killed before the last one was deleted.
@@ -404,7 +417,7 @@ fn machines_of_a_cluster_count_from_its_beginning_to_its_deletion() {
     world.target.job_failure = Some("it has failed".into());
     assert_eq!(counted(&mut world, Presence::Complete, 0), 4);
     world.delete_burst();
-    for presence in [Presence::ClusterReady, Presence::ClusterDown, Presence::Leaving] {
+    for presence in [Presence::ClusterReady, Presence::ClusterDeletionFailed, Presence::Leaving] {
         assert_eq!(counted(&mut world, presence.clone(), 0), 4, "{presence:?}");
     }
     assert_eq!(counted(&mut world, Presence::ClusterDeleted, 0), 0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeJob, HomeTurn, Presence,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob, Presence,
     SeenCluster, TargetView, decide_burst, field_manager, home_order,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
@@ -114,7 +114,7 @@ impl Duel {
             other.into_iter().map(|(_, it)| Arc::new(it.clone())).collect();
         let home = match home_order(&burst, &others, self.world.cluster.as_ref()) {
             Some(goal) => self.turn(index, &goal),
-            None => HomeTurn::NotAsked,
+            None => HomeAnswer::NotAsked,
         };
         let observed = BurstObserved {
             cluster: self
@@ -129,11 +129,11 @@ impl Duel {
             now: self.now,
         };
         let decision = decide_burst(&burst, &observed);
-        let has_job = matches!(observed.home, HomeTurn::Job(_));
+        let has_job = matches!(observed.home, HomeAnswer::Job(_));
         self.decided[index] = Some((version, decision, has_job));
     }
 
-    fn turn(&mut self, index: usize, goal: &JobGoal) -> HomeTurn {
+    fn turn(&mut self, index: usize, goal: &JobGoal) -> HomeAnswer {
         match (goal, self.home) {
             (_, HomeJobState::Finished) => {}
             (JobGoal::Held, _) => self.home = HomeJobState::Held,
@@ -143,7 +143,7 @@ impl Duel {
             }
             (JobGoal::Canceled(_), _) => self.home = HomeJobState::Finished,
         }
-        HomeTurn::Job(HomeJob {
+        HomeAnswer::Job(HomeJob {
             state: self.home,
             urgency: Some(16),
             jobspec: JobspecText::new(JOBSPEC.into()),

@@ -3,7 +3,7 @@
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeJob, HomeTurn, Presence,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob, Presence,
     SeenCluster, TargetFailure, TargetView, Unreadable, WhileUnreadable, after_failure,
     after_output, asks_inside, creates_inside, decide_burst, field_manager, home_order,
     keeps_cluster, must_ask_target, while_unreadable,
@@ -28,7 +28,7 @@ pub struct Run {
     pub message: String,
     pub jobspec: String,
     /// What the operator says instead, if the lead does not answer.
-    pub silence: Option<HomeTurn>,
+    pub silence: Option<HomeAnswer>,
     /// The MiniCluster exists, and cannot be read.
     pub is_unreadable: bool,
     /// At the target.
@@ -164,10 +164,10 @@ impl Run {
     }
 
     /// What the operator and the lead do with an order.
-    fn turn(&mut self) -> HomeTurn {
+    fn turn(&mut self) -> HomeAnswer {
         let cluster = self.world.cluster.as_ref().filter(|_| !self.is_unreadable);
         let order = home_order(self.burst(), &[], cluster);
-        let Some(goal) = order else { return HomeTurn::NotAsked };
+        let Some(goal) = order else { return HomeAnswer::NotAsked };
         if let Some(silence) = &self.silence {
             return silence.clone();
         }
@@ -189,7 +189,7 @@ impl Run {
             _ => {}
         }
         let jobspec = JobspecText::new(self.jobspec.clone());
-        HomeTurn::Job(HomeJob { state: self.home, urgency: before, jobspec, is_too_large: false })
+        HomeAnswer::Job(HomeJob { state: self.home, urgency: before, jobspec, is_too_large: false })
     }
 
     /// One reconciliation. It may be killed before the status is written, or before the step is made.
@@ -235,7 +235,7 @@ impl Run {
                         self.burst.as_mut().unwrap().status = Some(status);
                     }
                     None => {
-                        let has_job = matches!(observed.home, HomeTurn::Job(_));
+                        let has_job = matches!(observed.home, HomeAnswer::Job(_));
                         self.world = world;
                         self.make(&step, has_job);
                         self.pass();

@@ -5,7 +5,7 @@ use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, 
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeTurn, Presence, SeenCluster,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, Presence, SeenCluster,
     TargetFailure, TargetView, after_failure, decide_burst, field_manager, must_ask_target,
     object_name,
 };
@@ -145,7 +145,7 @@ impl World {
             }
         });
         let running = Some(self.running.clone());
-        let home = HomeTurn::NotAsked;
+        let home = HomeAnswer::NotAsked;
         BurstObserved {
             cluster: self.cluster.as_ref().map_or(SeenCluster::Missing, SeenCluster::Readable),
             others: &[],

@@ -55,7 +55,7 @@ async fn b36_rights_are_those_that_are_used_and_credentials_are_shown_nowhere() 
         wait_until_nothing_is_left(away).await?;
         home.api::<BurstPolicy>().delete("elsewhere", &DeleteParams::default()).await?;
 
-        // A job that runs there as a whole uses the rest.
+        // An isolated run uses the rest.
         let whole = json!({ "isolated": true, "targets": [other_cluster()] });
         home.create_policy("whole", whole).await?;
         submit(home, "primary", "-N3 --setattr=burstable --cwd=/tmp hostname").await?;

@@ -111,6 +111,8 @@ pub async fn wait_for_no_bursts(home: &TestNamespace) -> Result<()> {
             .await
             .with_context(|| format!("Burst {name} is never given back"))?;
     }
+    let left = home.api::<Burst>().list(&ListParams::default()).await?.items;
+    ensure!(left.is_empty(), "others have been created meanwhile: {left:?}");
     Ok(())
 }
 

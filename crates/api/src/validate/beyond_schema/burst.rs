@@ -24,6 +24,11 @@ pub fn check_burst(burst: &Burst) -> Vec<Problem> {
 
 fn check_target(target: &BurstTarget, path: &str, problems: &mut Vec<Problem>) {
     check_labels(&target.labels, &format!("{path}.labels"), problems);
+    if let Some(cluster_api) = &target.cluster_api
+        && let Err(message) = cluster_api.variable_values()
+    {
+        problems.push(Problem::new(format!("{path}.clusterAPI.variables"), message));
+    }
     if let Some(pods) = &target.pods {
         check_labels(&pods.node_selector, &format!("{path}.pods.nodeSelector"), problems);
     }

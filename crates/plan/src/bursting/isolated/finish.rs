@@ -5,7 +5,7 @@ use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
 
-use super::home::{HomeTurn, cut};
+use super::home::{HomeAnswer, cut};
 use super::life::{Life, Next, is_silent};
 use super::rivals::Standing;
 use super::state::Problem;
@@ -28,6 +28,10 @@ impl Life<'_> {
     /// What remains to do. The output comes first; then home and the target do not wait for each other,
     /// because what exists there costs.
     pub(super) fn finish(&self, mut run: BurstRun) -> Next {
+        // A time in the future is of a clock that was wrong: it would be waited for.
+        if run.finished_at.parse::<Timestamp>().is_ok_and(|at| at > self.now) {
+            run.finished_at = self.now.to_string();
+        }
         // It would be deleted with the Burst.
         run.output_settled |= self.burst.metadata.deletion_timestamp.is_some();
         if !run.output_settled {
@@ -78,15 +82,15 @@ impl Life<'_> {
         run.home_settled = match (self.home, &self.standing) {
             _ if self.is_home_gone() => true,
             (_, Standing::Behind(_)) if !run.may_have_run => true,
-            (HomeTurn::Job(job), _) => {
+            (HomeAnswer::Job(job), _) => {
                 let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
                 is_over || !run.may_have_run
             }
             // Without a lead no job starts, and one that answered would have been recorded. One that is
             // being deleted may never answer again.
-            (HomeTurn::NoAnswer(_), _) => was_never_held || self.is_home_leaving(),
-            (HomeTurn::Failed(_), _) => (was_never_held || self.is_home_leaving()) && is_late,
-            (HomeTurn::NotAsked | HomeTurn::Awaited, _) => false,
+            (HomeAnswer::NoAnswer(_), _) => was_never_held || self.is_home_leaving(),
+            (HomeAnswer::Failed(_), _) => (was_never_held || self.is_home_leaving()) && is_late,
+            (HomeAnswer::NotAsked | HomeAnswer::Awaited, _) => false,
         };
         Problem::of(self.home).filter(|_| !run.home_settled)
     }

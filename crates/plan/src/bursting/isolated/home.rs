@@ -7,7 +7,7 @@ use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
 
 use super::rivals::{Standing, standing};
-use crate::bursting::life::{has_finalizer, is_of, was_prepared};
+use crate::bursting::life::{has_finalizer, was_prepared};
 
 /// The longest message of a canceled job and of a status, in bytes. The operator accepts 1,024.
 const MAX_MESSAGE: usize = 1000;
@@ -27,7 +27,7 @@ pub struct HomeJob {
 
 /// What the operator says about the job at home.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum HomeTurn {
+pub enum HomeAnswer {
     /// It was not asked.
     #[default]
     NotAsked,
@@ -49,7 +49,7 @@ pub fn home_order(
     others: &[Arc<Burst>],
     cluster: Option<&MiniCluster>,
 ) -> Option<JobGoal> {
-    if !burst.is_isolated() || !cluster.is_some_and(|cluster| is_of(burst, cluster)) {
+    if !burst.is_isolated() || !cluster.is_some_and(|cluster| burst.is_for(cluster)) {
         return None;
     }
     let default = BurstRun::default();

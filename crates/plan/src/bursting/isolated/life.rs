@@ -16,12 +16,12 @@ use flux_operator_flux::{JobRun, ResourceRequest};
 use flux_operator_wire::HomeJobState;
 use k8s_openapi::jiff::Timestamp;
 
-use super::home::{HomeJob, HomeTurn, cut};
+use super::home::{HomeAnswer, HomeJob, cut};
 use super::rivals::{Standing, standing};
 use super::state::{Facts, Problem, status};
 use crate::bursting::claim::{claim, is_claimed, lifetime_end};
 use crate::bursting::life::{
-    BurstDecision, BurstStep, cluster_failed, has_finalizer, has_finished, is_of, needs_nodes,
+    BurstDecision, BurstStep, cluster_failed, has_finalizer, has_finished, needs_nodes,
     record_target, was_prepared,
 };
 use crate::bursting::made_cluster::is_made;
@@ -65,7 +65,7 @@ pub(super) fn is_silent(view: &TargetView) -> bool {
         Presence::ClusterComing(_) | Presence::ClusterFailed(_) => true,
         Presence::ClusterReady | Presence::Complete => true,
         Presence::Nothing | Presence::Leaving => false,
-        Presence::ClusterDown | Presence::ClusterDeleted => false,
+        Presence::ClusterDeletionFailed | Presence::ClusterDeleted => false,
     };
     view.run.is_none() && exists
 }
@@ -87,7 +87,7 @@ pub(super) struct Next {
 
 /// Decides what to do about a Burst with an instance of its own.
 pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -> BurstDecision {
-    let cluster = observed.cluster.readable().filter(|it| is_of(burst, it));
+    let cluster = observed.cluster.readable().filter(|it| burst.is_for(it));
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     let failure = observed.target.as_ref().and_then(|it| it.as_ref().err());
     let before = burst.run().cloned().unwrap_or_default();
@@ -120,7 +120,7 @@ pub(super) struct Life<'a> {
     cluster: Option<&'a MiniCluster>,
     is_unreadable: bool,
     pub(super) view: Option<&'a TargetView>,
-    pub(super) home: &'a HomeTurn,
+    pub(super) home: &'a HomeAnswer,
     pub(super) standing: Standing,
     pub(super) now: Timestamp,
 }
@@ -236,7 +236,7 @@ impl Life<'_> {
             return Life::step(run, BurstStep::ClaimCluster(claim(cluster, None)));
         }
         match self.home {
-            HomeTurn::Job(job) => self.take(run, job, view),
+            HomeAnswer::Job(job) => self.take(run, job, view),
             home => Next { problem: Problem::of(home), ..Life::next(run) },
         }
     }
@@ -253,7 +253,8 @@ impl Life<'_> {
             HomeJobState::Held if self.standing != Standing::Alone => Life::next(run),
             HomeJobState::Held if job.is_too_large => refused(
                 run,
-                "its jobspec is larger than 512 KiB: read large files from a file system",
+                "its jobspec is larger than 512 KiB: submit it without embedded files, and have it \
+                 read them from a file system",
             ),
             HomeJobState::Held => match JobRun::parse(job.jobspec.as_secret_str()) {
                 Err(error) => refused(run, &chain(&error)),
@@ -315,7 +316,7 @@ impl Life<'_> {
     /// Gives the Burst back if the job does not wait at home any more.
     fn not_waiting(&self, run: BurstRun) -> Next {
         let state = match self.home {
-            HomeTurn::Job(job) => job.state,
+            HomeAnswer::Job(job) => job.state,
             _ => return Life::next(run),
         };
         match state {
@@ -340,7 +341,7 @@ impl Life<'_> {
             }
             Presence::ClusterComing(_)
             | Presence::ClusterFailed(_)
-            | Presence::ClusterDown
+            | Presence::ClusterDeletionFailed
             | Presence::ClusterDeleted
             | Presence::Leaving
             | Presence::Complete => Life::next(run),
@@ -354,7 +355,7 @@ impl Life<'_> {
             return self.watch(run);
         }
         match self.home {
-            HomeTurn::Job(job) => self.take(run, job, view),
+            HomeAnswer::Job(job) => self.take(run, job, view),
             home => Next { problem: Problem::of(home), ..Life::next(run) },
         }
     }

@@ -12,7 +12,7 @@ mod rivals;
 mod state;
 
 pub use finish::RECORD_SECONDS;
-pub use home::{HomeJob, HomeTurn, home_order, needs_jobspec};
+pub use home::{HomeAnswer, HomeJob, home_order, needs_jobspec};
 pub(super) use life::decide;
 pub use life::{CUT_KEY, OUTPUT_KEY, after_output, keeps_cluster, output_name};
-pub use objects::{IsolatedObjects, IsolatedPods, isolated_objects, isolated_secret_name};
+pub use objects::{IsolatedObjects, isolated_objects, isolated_secret_name};

@@ -19,9 +19,6 @@ use crate::joining::broker_spec;
 use crate::kubernetes::{self, Keys, NewKeys, Rendering, Settings, agent_path, keys_path};
 use crate::valid::{Valid, runner_mut};
 
-/// How the pods of a run are placed: as those of other bursts.
-pub type IsolatedPods<'a> = PoolPods<'a>;
-
 /// The objects of a run. None has an owner. `Debug` is not derived: the Secret has the jobspec.
 pub struct IsolatedObjects {
     /// The certificate of its brokers, and the jobspec.
@@ -46,7 +43,7 @@ pub fn isolated_secret_name(object_name: &str, burst_uid: &str) -> String {
 pub fn isolated_objects(
     home: &MiniCluster,
     name: &str,
-    pods: &IsolatedPods<'_>,
+    pods: &PoolPods<'_>,
     certificate: Certificate,
     jobspec: &JobspecText,
     settings: &Settings,
@@ -83,7 +80,7 @@ pub fn isolated_objects(
 
 /// The MiniCluster of a run: image, resources and hooks as at home, and nothing that names an object
 /// of home's Kubernetes cluster.
-fn minicluster(home: &MiniCluster, name: &str, pods: &IsolatedPods<'_>) -> MiniCluster {
+fn minicluster(home: &MiniCluster, name: &str, pods: &PoolPods<'_>) -> MiniCluster {
     let (mut spec, _) = broker_spec(home, pods.nodes);
     let theirs = home.spec.flux.clone().unwrap_or_default();
     let flux = spec.flux.get_or_insert_default();

@@ -4,7 +4,7 @@ use flux_operator_api::burst::{BurstConditionType, BurstRun, RunState};
 use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use k8s_openapi::jiff::Timestamp;
 
-use super::home::HomeTurn;
+use super::home::HomeAnswer;
 use crate::bursting::life::record_start;
 use crate::bursting::observed::{Presence, TargetFailure, TargetView};
 use crate::bursting::state::{
@@ -40,16 +40,16 @@ pub(super) enum Problem {
 
 impl Problem {
     /// The problem if the operator, or the lead, does not answer.
-    pub(super) fn of(home: &HomeTurn) -> Option<Problem> {
+    pub(super) fn of(home: &HomeAnswer) -> Option<Problem> {
         match home {
-            HomeTurn::NoAnswer(why) | HomeTurn::Failed(why) => Some(Problem::Home(why.clone())),
-            HomeTurn::NotAsked | HomeTurn::Awaited | HomeTurn::Job(_) => None,
+            HomeAnswer::NoAnswer(why) | HomeAnswer::Failed(why) => Some(Problem::Home(why.clone())),
+            HomeAnswer::NotAsked | HomeAnswer::Awaited | HomeAnswer::Job(_) => None,
         }
     }
 }
 
 /// The status.
-pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> BurstStatus {
+pub(super) fn status(facts: &Facts<'_>, home: &HomeAnswer, now: Timestamp) -> BurstStatus {
     let burst = facts.burst;
     let before = burst.status.clone().unwrap_or_default();
     let mut status = before.clone();
@@ -79,7 +79,7 @@ pub(super) fn status(facts: &Facts<'_>, home: &HomeTurn, now: Timestamp) -> Burs
     status
 }
 
-fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdicts {
+fn verdicts(facts: &Facts<'_>, before: &BurstStatus, home: &HomeAnswer) -> Verdicts {
     let (target, credentials) = target_verdicts(facts.failure, facts.view.is_some(), before);
     let prepared = prepared(facts, before, home);
     let finished = finished(facts);
@@ -118,7 +118,7 @@ fn home_failure<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
 }
 
 /// Whether the instance of the job exists at the target, or has existed.
-fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict {
+fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeAnswer) -> Verdict {
     let run = &facts.run;
     let kept = || before.condition(BurstConditionType::Prepared).map(verdict::copied_from);
     let was = kept().filter(|it| it.status == "True");
@@ -146,7 +146,7 @@ fn prepared(facts: &Facts<'_>, before: &BurstStatus, home: &HomeTurn) -> Verdict
         (None, Some(presence)) => cluster_verdict(presence).unwrap_or_else(|| {
             let how_far = match (run.state, home) {
                 (RunState::Starting, _) => "its objects are created at the target",
-                (_, HomeTurn::Awaited) => "the lead is asked to hold the job",
+                (_, HomeAnswer::Awaited) => "the lead is asked to hold the job",
                 _ => "the job is held at home, and its jobspec is read",
             };
             no(Reason::Preparing, how_far)

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use flux_operator_api::burst::{ClusterApiTarget, ClusterClassReference};
 use flux_operator_api::{Burst, Reason};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, NotUsed, Object};
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::super::names::object_name;
@@ -33,6 +34,9 @@ const CONDITIONS: [&str; 5] = [
     "ControlPlaneAvailable",
     "Available",
 ];
+
+/// A Cluster as far as it is read. Its users choose how large its spec is.
+pub type ObservedCluster = Object<NotUsed, Box<RawValue>>;
 
 /// The kind Cluster of Cluster API.
 pub fn cluster_api_kind() -> ApiResource {
@@ -112,7 +116,7 @@ pub fn cluster_api_cluster(
             add(own, users.metadata.annotations);
             users.spec
         }
-        (None, Some(class)) => of_class(target, class, nodes),
+        (None, Some(class)) => of_class(target, class, nodes)?,
         (None, None) => return Err(refused("it has neither class nor template")),
     };
     let mut cluster = DynamicObject::new(&name, &cluster_api_kind());
@@ -122,11 +126,15 @@ pub fn cluster_api_cluster(
 }
 
 /// For how many nodes an existing Cluster was made.
-pub fn cluster_nodes(cluster: &DynamicObject) -> Option<i32> {
+pub fn cluster_nodes(cluster: &ObservedCluster) -> Option<i32> {
     cluster.annotations().get(NODES_ANNOTATION)?.parse().ok()
 }
 
-fn of_class(target: &ClusterApiTarget, class: &ClusterClassReference, nodes: i32) -> Value {
+fn of_class(
+    target: &ClusterApiTarget,
+    class: &ClusterClassReference,
+    nodes: i32,
+) -> Result<Value, TargetFailure> {
     let mut topology = Map::from_iter(
         [
             ("classRef", json!({ "name": class.name })),
@@ -144,12 +152,14 @@ fn of_class(target: &ClusterApiTarget, class: &ClusterClassReference, nodes: i32
     if let Some(machines) = class.control_plane_machines {
         topology.insert("controlPlane".to_owned(), json!({ "replicas": machines }));
     }
-    if !target.variables.is_empty() {
-        let variables = target.variables.iter();
+    let variables = target.variable_values();
+    let variables = variables.map_err(|error| refused(&format!("its variables {error}")))?;
+    if !variables.is_empty() {
+        let variables = variables.into_iter();
         let variables = variables.map(|(name, value)| json!({ "name": name, "value": value }));
         topology.insert("variables".to_owned(), variables.collect());
     }
-    json!({ "topology": topology })
+    Ok(json!({ "topology": topology }))
 }
 
 /// The user's template, for this Burst.
@@ -159,6 +169,13 @@ fn parse_template(
     template: &str,
     nodes: i32,
 ) -> Result<Template, TargetFailure> {
+    let most = ClusterApiTarget::MAX_TEXT;
+    if template.len() > most {
+        return Err(refused(&format!(
+            "its template has {} bytes: at most {most} are allowed",
+            template.len()
+        )));
+    }
     let text = template
         .replace("${NAME}", name)
         .replace("${NAMESPACE}", &burst.namespace().unwrap_or_default())
@@ -191,13 +208,12 @@ fn refused(why: &str) -> TargetFailure {
 }
 
 /// How far Cluster API is with a Cluster.
-pub fn cluster_api_presence(cluster: &DynamicObject) -> Presence {
+pub fn cluster_api_presence(cluster: &ObservedCluster) -> Presence {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Presence::Leaving;
     }
     // Without a status, or with one of another form, it is not ready.
-    let status = cluster.data.get("status").cloned();
-    let status = status.and_then(|it| serde_json::from_value(it).ok());
+    let status = cluster.status.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
     let status: ClusterStatus = status.unwrap_or_default();
     if status.initialization.control_plane_initialized {
         return Presence::ClusterReady;

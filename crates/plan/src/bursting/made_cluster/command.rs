@@ -1,4 +1,5 @@
-//! A cluster that a program of the user's makes: a Job that makes it, and another that deletes it.
+//! A cluster that a program makes, the user's or that for Google Kubernetes Engine: a Job that makes it, and
+//! another that deletes it.
 //!
 //! ```text
 //! up-2 ─► Secret with the kubeconfig ─► brokers   (up-3 if it grows)
@@ -220,7 +221,7 @@ pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> 
         return match jobs.next_deletion(may_exist(burst)) {
             Deletion::Wait => Presence::Leaving,
             Deletion::RemoveRecords => Presence::ClusterDeleted,
-            _ => Presence::ClusterDown,
+            _ => Presence::ClusterDeletionFailed,
         };
     }
     let is_made = jobs.up.iter().any(|job| is(job, "Complete"));

@@ -1,5 +1,6 @@
-//! Kubernetes clusters that are made for a Burst: by Cluster API, or by a program of the user's. Either
-//! way a Secret with a kubeconfig appears, and brokers are started there as at any other cluster.
+//! Kubernetes clusters that are made for a Burst: by Cluster API, or by a program, the user's or that for
+//! Google Kubernetes Engine. Either way a Secret with a kubeconfig appears, and brokers are started there as
+//! at any other cluster.
 
 mod cluster_api;
 mod command;
@@ -12,7 +13,9 @@ use kube::ResourceExt;
 
 use super::names::{burst_annotations, burst_labels, object_name};
 
-pub use cluster_api::{cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes};
+pub use cluster_api::{
+    ObservedCluster, cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes,
+};
 pub use command::{CommandJobs, Deletion, Growth, command_presence, down_job, may_exist, up_job};
 pub use gke::{gke_command, gke_job};
 
