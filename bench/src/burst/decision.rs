@@ -104,7 +104,7 @@ fn shown(nodes: u32, now: Timestamp) -> InstanceJobs {
 /// One of ten jobs is not for bursts, and one of four has a constraint.
 fn job(id: u64, nodes: u32, now: Timestamp) -> InstanceJob {
     let mut attributes: BTreeMap<String, Value> =
-        BTreeMap::from([("duration".into(), json!(3600)), ("cwd".into(), json!("/work"))]);
+        BTreeMap::from([("duration".into(), json!(3600)), ("cwd".into(), json!("/home/user"))]);
     if !id.is_multiple_of(10) {
         attributes.insert("burstable".into(), json!(1));
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_is_answered_and_few_are_served() {
+    fn every_job_is_answered_and_nodes_are_requested() {
         let figures = measure().unwrap();
         assert!(figures.refused.median().is_some() && figures.requested.median().is_some());
     }

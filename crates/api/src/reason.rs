@@ -49,8 +49,8 @@ pub enum Topic {
     Finish,
     /// Whether a FluxSetup admits jobs: its `Active`, and `Admitted` of the jobs that wait.
     Queue,
-    /// How far a Burst is: its `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready` and
-    /// `GivingBack`.
+    /// How far a Burst is: its `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready`, `Finished`
+    /// and `GivingBack`. Whether a BurstPolicy is applied: its `Accepted` and `Active`.
     Bursting,
 }
 

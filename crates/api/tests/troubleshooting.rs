@@ -133,8 +133,9 @@ fn heading(topic: Topic) -> (&'static str, &'static str) {
             "Whether a FluxSetup admits jobs. `needs you` means the owner of the FluxSetup; its jobs wait.",
         ),
         Topic::Bursting => (
-            "Bursts: `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready`, `GivingBack`",
-            "How far a Burst is. Those of `Joined` above apply here too.",
+            "Bursts: `TargetReady`, `CredentialsAccepted`, `Prepared`, `Joined`, `Ready`, `Finished`, `GivingBack`; policies: \
+             `Accepted`, `Active`",
+            "How far a Burst is, and whether a BurstPolicy is applied. Those of `Joined` above apply here too.",
         ),
     }
 }

@@ -1,7 +1,8 @@
-//! The operator's RBAC rules: exactly what it does, and nothing else.
+//! RBAC rules of the operator, the gateway and the burst controller: exactly what they do, and nothing else.
 //!
-//! No wildcard and no `pods/exec`. Secrets can be created, and read by name, but never listed.
-//! Tests on a real API server run the operator with these rules, so that a missing rule is noticed.
+//! No wildcard and no `pods/exec`. Secrets can be created, read by name and, by a burst controller that may
+//! run programs, deleted, but never listed. Tests on a real API server run all three with these rules, so that
+//! a missing rule is noticed.
 
 use std::collections::BTreeMap;
 

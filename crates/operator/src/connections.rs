@@ -11,8 +11,9 @@
 //! of its own: clients never take the long polls of agents.
 //!
 //! Memory, measured: an unverified connection takes at most 87 KiB, of which 64 KiB are the body,
-//! and a long poll at most 17 KiB. Together that is at most 60 MiB. The lists of jobs in `reports` take
-//! at most 64 MiB more, of the 192 MiB that the shipped Deployment allows.
+//! and a long poll at most 17 KiB. Together that is at most 60 MiB. In `reports`, the lists of jobs take
+//! at most 64 MiB more, and jobspecs that are handed over 32 MiB: 156 of the 192 MiB that the shipped
+//! Deployment allows.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -40,11 +41,12 @@ const MAX_LONG_POLLS: usize = 2048;
 /// The maximum number of long polls of one MiniCluster: a quarter of all, so that others get some.
 const MAX_LONG_POLLS_PER_CLUSTER: usize = 512;
 
-/// The maximum number of long polls of clients: one for each MiniCluster that a burst controller
-/// observes.
+/// The maximum number of long polls of clients, of which a burst controller needs one for each MiniCluster
+/// that it observes. It is an eighth of those of agents, so that all connections together take at most 60 MiB.
 const MAX_CLIENT_LONG_POLLS: usize = 256;
 
-/// The maximum number of long polls of clients for one MiniCluster.
+/// The maximum number of long polls of clients for one MiniCluster: one for the burst controller's list, four
+/// for jobs that it hands over, and some for users.
 const MAX_CLIENT_LONG_POLLS_PER_CLUSTER: usize = 8;
 
 /// All open connections. Cheap to clone.

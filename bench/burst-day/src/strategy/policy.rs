@@ -56,7 +56,7 @@ impl Policy {
     /// A policy that has decided nothing yet.
     pub fn new(mut policy: BurstPolicy) -> Policy {
         policy.metadata.uid = Some("policy".into());
-        // Jobs that run elsewhere as a whole are not simulated.
+        // Isolated runs are not simulated.
         policy.spec.isolated = Some(false);
         let cluster = json!({
             "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
@@ -160,7 +160,7 @@ impl Policy {
                     idle_seconds: Some(idle.unsigned_abs().into()),
                 }
             }
-            Action::RunIsolated { .. } => unreachable!("the policy runs no job as a whole"),
+            Action::RunIsolated { .. } => unreachable!("the policy has no isolated runs"),
             Action::Resize { burst, nodes } => {
                 Change::Resize { id: burst_id(&burst), nodes: nodes.unsigned_abs() }
             }

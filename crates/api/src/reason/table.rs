@@ -231,8 +231,8 @@ reasons! {
         "Enough brokers are online to run jobs.",
         "Nothing.";
     Draining: Progress, [Readiness, Bursting],
-        "The cluster is to shrink and waits for the jobs on the ranks that leave.",
-        "Nothing: it shrinks when they have finished, after 300 seconds at the latest.";
+        "The cluster is to shrink, or a Burst is given back, and jobs on the ranks that leave may finish.",
+        "Nothing: they have 300 seconds, or `graceSeconds` of a Burst; with `drain`, these begin when its lifetime ends.";
     DrainTimeout: Retried, [Readiness],
         "The cluster has shrunk although jobs still ran on the ranks that left.",
         "Submit the lost jobs again.";

@@ -41,7 +41,7 @@ pub(super) struct JobReport {
     /// The policy whose answer it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy: Option<String>,
-    /// The Burst that it waits for.
+    /// The Burst that it waits for, or that runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) burst: Option<String>,
 }

@@ -21,8 +21,8 @@ pub(super) struct Arguments {
     #[arg(required = true)]
     name: Vec<String>,
 
-    /// Wait until everything that was created for them is deleted. Fails if only you can solve why
-    /// it is not.
+    /// Wait until everything that was created for them is deleted. Fails if that needs an action of
+    /// yours.
     #[arg(long)]
     wait: bool,
 }

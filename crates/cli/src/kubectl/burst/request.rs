@@ -73,7 +73,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     name: Option<String>,
 
-    /// Wait until all nodes have joined, or the job of --isolated has finished. Fails if only you can solve why they do not.
+    /// Wait until all nodes have joined, or the job of --isolated has finished. Fails if that needs
+    /// an action of yours.
     #[arg(long)]
     wait: bool,
 }
