@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::ResourceExt;
 
 use super::names::{burst_annotations, burst_labels, object_name};
+use super::remote_pool::pods_of;
 use crate::joining::broker_spec;
-use crate::valid::runner_mut;
 
 /// The MiniCluster that joins `cluster`, with the brokers of a Burst. What names objects of the
 /// namespace, such as volumes, is left out, as in other clusters: another node pool may not have them.
@@ -16,22 +16,11 @@ pub fn joiner(cluster: &MiniCluster, burst: &Burst) -> MiniCluster {
     let (mut spec, _) = broker_spec(cluster, burst.spec.nodes);
     let target = &burst.spec.target;
     let labels = burst_labels(burst, &cluster.uid().unwrap_or_default());
-    let given = target.pods.clone().unwrap_or_default();
     spec.pod = Some(PodSpec {
-        labels: target.labels.clone().into_iter().chain(labels.clone()).collect(),
-        node_selector: given.node_selector,
-        tolerations: given.tolerations,
-        priority_class_name: given.priority_class_name,
         // How long the operator waits for jobs on its ranks.
         termination_grace_period_seconds: Some(i64::from(burst.spec.grace_seconds())),
-        ..PodSpec::default()
+        ..pods_of(target, &labels, &mut spec.containers)
     });
-    if let Some(runner) = runner_mut(&mut spec.containers) {
-        runner.resources = given.resources.or_else(|| runner.resources.take());
-        if !given.image.is_empty() {
-            runner.image = given.image;
-        }
-    }
     // It uses quota of the same queue.
     spec.queue.clone_from(&cluster.spec.queue);
     let join = Join { name: cluster.name_any(), ranks: target.ranks.clone(), ..Join::default() };

@@ -183,13 +183,18 @@ pub(super) fn render(
     }
     secret.metadata = ObjectMeta { name: secret.metadata.name, ..config_map.metadata.clone() };
     for metadata in [&mut secret.metadata, &mut config_map.metadata, &mut job.metadata] {
-        // The Burst is in another Kubernetes cluster: an owner that does not exist here would have
-        // the objects deleted.
-        metadata.owner_references = None;
-        let ours = metadata.labels.take().unwrap_or_default();
-        metadata.labels = Some(pods.labels.clone().into_iter().chain(ours).collect());
+        move_to_target(metadata, pods.labels);
     }
     Ok(RemotePool { secret, config_map, job })
+}
+
+/// Makes the metadata of a rendered object that of one at a target.
+pub(super) fn move_to_target(metadata: &mut ObjectMeta, labels: &BTreeMap<String, String>) {
+    // The Burst is in another Kubernetes cluster: an owner that does not exist here would have the object
+    // deleted.
+    metadata.owner_references = None;
+    let ours = metadata.labels.take().unwrap_or_default();
+    metadata.labels = Some(labels.clone().into_iter().chain(ours).collect());
 }
 
 /// The merge patch of the Job of a pool that has `nodes` pods afterwards, at most as many as its
@@ -212,23 +217,31 @@ pub(super) fn with_pods(mut joiner: MiniCluster, pods: &PoolPods<'_>) -> MiniClu
     let PoolPods { namespace, uid, nodes, labels, target, deadline_seconds: _ } = pods;
     joiner.metadata.namespace = Some((*namespace).to_owned());
     joiner.metadata.uid = Some((*uid).to_owned());
+    joiner.spec.size = *nodes;
+    joiner.spec.pod = Some(pods_of(target, labels, &mut joiner.spec.containers));
+    joiner
+}
+
+/// The pods of a target: where they run, and in these containers, with which image and resources.
+pub(super) fn pods_of(
+    target: &BurstTarget,
+    labels: &BTreeMap<String, String>,
+    containers: &mut [Container],
+) -> PodSpec {
     let given = target.pods.clone().unwrap_or_default();
-    let spec = &mut joiner.spec;
-    spec.size = *nodes;
-    spec.pod = Some(PodSpec {
-        labels: target.labels.clone().into_iter().chain((*labels).clone()).collect(),
-        node_selector: given.node_selector,
-        tolerations: given.tolerations,
-        priority_class_name: given.priority_class_name,
-        ..PodSpec::default()
-    });
-    if let Some(Container { image, resources, .. }) = runner_mut(&mut spec.containers) {
+    if let Some(Container { image, resources, .. }) = runner_mut(containers) {
         *resources = given.resources.or_else(|| resources.take());
         if !given.image.is_empty() {
             *image = given.image;
         }
     }
-    joiner
+    PodSpec {
+        labels: target.labels.clone().into_iter().chain(labels.clone()).collect(),
+        node_selector: given.node_selector,
+        tolerations: given.tolerations,
+        priority_class_name: given.priority_class_name,
+        ..PodSpec::default()
+    }
 }
 
 /// The same MiniCluster with this size.

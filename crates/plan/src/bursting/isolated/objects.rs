@@ -13,7 +13,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::bursting::remote_pool::{PoolPods, RemotePoolError, with_pods};
+use crate::bursting::remote_pool::{PoolPods, RemotePoolError, move_to_target, with_pods};
 use crate::cluster::{Cluster, mount};
 use crate::joining::broker_spec;
 use crate::kubernetes::{self, Keys, NewKeys, Rendering, Settings, agent_path, keys_path};
@@ -69,11 +69,7 @@ pub fn isolated_objects(
     let all: [&mut ObjectMeta; 4] =
         [&mut secret.metadata, &mut config_map.metadata, &mut service.metadata, &mut job.metadata];
     for metadata in all {
-        // The Burst is in another Kubernetes cluster: an owner that does not exist here would have
-        // the objects deleted.
-        metadata.owner_references = None;
-        let ours = metadata.labels.take().unwrap_or_default();
-        metadata.labels = Some(pods.labels.clone().into_iter().chain(ours).collect());
+        move_to_target(metadata, pods.labels);
     }
     Ok(IsolatedObjects { secret, config_map, service, job })
 }
