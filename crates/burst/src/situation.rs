@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::reason::AnyReason;
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
-use flux_operator_api::{Burst, BurstStatus, MiniCluster};
+use flux_operator_api::{Burst, BurstStatus, MiniCluster, Reason};
 use flux_operator_flux::{HostList, IdSet, JobId, RankList};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -231,10 +231,7 @@ fn is_stuck(burst: &Burst, status: &BurstStatus, now: Timestamp) -> bool {
 /// What keeps the nodes of a Burst from coming up.
 fn trouble(status: &BurstStatus) -> Option<String> {
     let first = status.conditions.iter().find(|it| it.status == "False")?;
-    let is_progress = match AnyReason::read(&first.reason) {
-        AnyReason::Known(reason) => reason.is_progress(),
-        _ => false,
-    };
+    let is_progress = AnyReason::read(&first.reason).known().is_some_and(Reason::is_progress);
     (!is_progress && first.type_ != BurstConditionType::GivingBack.as_str())
         .then(|| format!("{}: {}", first.reason, first.message))
 }

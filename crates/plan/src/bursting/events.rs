@@ -1,8 +1,8 @@
 //! Events of a Burst: what a user would want to hear of.
 
-use flux_operator_api::BurstStatus;
 use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::reason::AnyReason;
+use flux_operator_api::{BurstStatus, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::status::NewEvent;
@@ -36,10 +36,8 @@ pub fn burst_events(before: Option<&BurstStatus>, now: &BurstStatus) -> Vec<NewE
     }
     let first = STEPS.into_iter().find_map(|kind| {
         let condition = now.condition(kind).filter(|it| it.status == "False")?;
-        let is_progress = match AnyReason::read(&condition.reason) {
-            AnyReason::Known(reason) => reason.is_progress(),
-            _ => false,
-        };
+        let reason = AnyReason::read(&condition.reason).known();
+        let is_progress = reason.is_some_and(Reason::is_progress);
         (!is_progress).then_some((kind, condition))
     });
     if let Some((kind, condition)) = first
