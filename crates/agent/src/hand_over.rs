@@ -3,14 +3,21 @@
 //!
 //! An order is a desired state. It is executed when it is new, and answered again every few seconds
 //! while the operator still sends it: an answer may be lost.
+//!
+//! Who has held a job is recorded in the job itself: a memo is written just before it is held. So
+//! another agent, such as one whose instance was restored from an archive, can release it.
 
-use std::collections::HashSet;
+mod job;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flux_operator_flux::{JobEvent, JobId};
-use flux_operator_wire::{HomeJobState, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer};
+use flux_operator_flux::{JobEvent, JobId, update_jobspec};
+use flux_operator_wire::{
+    HomeJobState, JobGoal, JobOrder, JobRefusal, JobspecText, MAX_JOBSPEC, OrderAnswer,
+};
 
+use self::job::{HOLD_MEMO, Job, is_waiting};
 use crate::flux_command::{CommandError, FluxCommand};
 
 /// How soon an order that is still sent is answered again, and one that has failed is tried again.
@@ -26,29 +33,16 @@ const MAX_ORDERS: usize = 64;
 /// Jobs that are handed over.
 pub struct HandOver {
     command: FluxCommand,
+    /// The number of the user as whom the instance runs.
+    owner: u32,
     /// The orders, and when each was answered last.
     orders: Vec<(JobOrder, Option<Instant>)>,
-    /// The jobs that were held here, not by their users.
-    held: HashSet<u64>,
-}
-
-/// What a job is, by its events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Job {
-    state: HomeJobState,
-    urgency: u32,
-    /// The last urgency with which it could start, if it had one.
-    before: Option<u32>,
-    /// It waits for other jobs, or for a time.
-    has_dependencies: bool,
-    /// It was canceled, or cannot run: it will finish, whatever its state is now.
-    is_ended: bool,
 }
 
 impl HandOver {
-    /// Creates it without orders.
-    pub fn new(command: FluxCommand) -> HandOver {
-        HandOver { command, orders: Vec::new(), held: HashSet::new() }
+    /// Creates it without orders, for an instance that runs as this user.
+    pub fn new(command: FluxCommand, owner: u32) -> HandOver {
+        HandOver { command, owner, orders: Vec::new() }
     }
 
     /// Sets the orders. Those that were known stay as they are.
@@ -73,11 +67,9 @@ impl HandOver {
             *answered = Some(Instant::now());
             let order = order.clone();
             // One without an answer is tried again.
-            match self.job(order.job) {
-                Ok(job) => {
-                    let is_new = self.hold(&order, job);
-                    jobs.push((order, job, is_new));
-                }
+            let held = self.job(order.job).and_then(|job| Ok((self.hold(&order, &job)?, job)));
+            match held {
+                Ok((is_new, job)) => jobs.push((order, job, is_new)),
                 Err(CommandError::NoExit) => break,
                 Err(_) => {}
             }
@@ -106,24 +98,33 @@ impl HandOver {
         due
     }
 
-    /// Holds a job that is to be held, and may start. Returns whether it is such a job.
-    fn hold(&mut self, order: &JobOrder, job: Job) -> bool {
+    /// Holds a job that is to be held, and may start. Returns whether it is such a job. Fails if it
+    /// could not be recorded that it is about to be held.
+    fn hold(&self, order: &JobOrder, job: &Job) -> Result<bool, CommandError> {
         // Elsewhere there are none of the jobs that it waits for.
         let may_start =
             job.state == HomeJobState::Pending && !job.has_dependencies && !job.is_ended;
-        if order.goal != JobGoal::Held || !may_start {
-            return false;
+        if order.goal != JobGoal::Held || !may_start || self.is_of_other_user(job) {
+            return Ok(false);
         }
+        let id = word(order.job);
+        let (key, value) = HOLD_MEMO;
         // Before, because it may be held although the command fails.
-        self.held.insert(order.job);
-        self.command.run(&["job", "urgency", &word(order.job), "hold"]);
-        true
+        self.command.try_query(&["job", "memo", &id, &format!("{key}={value}")])?;
+        self.command.run(&["job", "urgency", &id, "hold"]);
+        Ok(true)
+    }
+
+    /// Whether a job waits that would run elsewhere as another user than here.
+    fn is_of_other_user(&self, job: &Job) -> bool {
+        is_waiting(job.state) && job.user != Some(self.owner)
     }
 
     /// Executes an order. A job that is to be held and may start has been held before, by `hold`. Without
     /// an answer, the order is tried again.
-    fn execute(&mut self, order: &JobOrder, job: Job) -> Vec<OrderAnswer> {
-        let Job { mut state, urgency, before, has_dependencies: _, is_ended } = job;
+    fn execute(&self, order: &JobOrder, job: Job) -> Vec<OrderAnswer> {
+        let is_of_other_user = self.is_of_other_user(&job);
+        let Job { mut state, urgency, before, is_ended, is_held_here, updates, .. } = job;
         let id = word(order.job);
         match &order.goal {
             JobGoal::Canceled(message) if !is_over(state) => {
@@ -147,7 +148,7 @@ impl HandOver {
                 }
             }
             JobGoal::Released(known) => {
-                let was_held_here = self.held.contains(&order.job) || known.is_some();
+                let was_held_here = is_held_here.unwrap_or(known.is_some());
                 // With another urgency it was released by its user.
                 let is_on_hold = urgency == 0 && is_waiting(state);
                 let wanted = before.or(*known).filter(|it| was_held_here && is_on_hold && *it > 0);
@@ -158,20 +159,33 @@ impl HandOver {
                         _ => return Vec::new(),
                     }
                 }
-                self.held.remove(&order.job);
             }
             JobGoal::Held | JobGoal::Canceled(_) => {}
         }
+        let is_held_here = state == HomeJobState::Held && is_held_here == Some(true);
         let answer = OrderAnswer {
-            urgency: before
-                .filter(|_| state == HomeJobState::Held && self.held.contains(&order.job)),
+            urgency: before.filter(|_| is_held_here),
             ..OrderAnswer::new(order.clone(), state)
         };
+        if order.goal == JobGoal::Held && is_of_other_user {
+            return vec![OrderAnswer { refusal: Some(JobRefusal::OtherUser), ..answer }];
+        }
         if (&order.goal, state) != (&JobGoal::Held, HomeJobState::Held) {
             return vec![answer];
         }
+        // The other one, with its changes, has no environment.
         let jobspec = self.command.query(&["job", "info", "--original", &id, "jobspec"]);
-        let Some(jobspec) = jobspec.map(JobspecText::new) else { return Vec::new() };
+        let Some(mut jobspec) = jobspec.map(JobspecText::new) else { return Vec::new() };
+        // One that was not changed is reported to the letter.
+        if !updates.is_empty() && jobspec.len() <= MAX_JOBSPEC {
+            jobspec = match update_jobspec(jobspec.as_secret_str(), &updates) {
+                Ok(text) => JobspecText::new(text),
+                Err(_) => {
+                    let refusal = Some(JobRefusal::NotUpdatable);
+                    return vec![OrderAnswer { refusal, ..answer }];
+                }
+            };
+        }
         // One that is too large is reported as such, by its length.
         let total = u32::try_from(jobspec.len()).unwrap_or(u32::MAX);
         match jobspec.len() > MAX_JOBSPEC {
@@ -206,37 +220,8 @@ fn word(job: u64) -> String {
     JobId::from(job).to_f58_plain()
 }
 
-fn is_waiting(state: HomeJobState) -> bool {
-    matches!(state, HomeJobState::Pending | HomeJobState::Held)
-}
-
 fn is_over(state: HomeJobState) -> bool {
     matches!(state, HomeJobState::Finished | HomeJobState::Missing)
-}
-
-impl Job {
-    fn by_events(events: &[JobEvent]) -> Job {
-        let (mut state, mut urgency, mut before) = (HomeJobState::Pending, 16, None);
-        let (mut is_met, mut is_ended) = (false, false);
-        for event in events {
-            match event {
-                JobEvent::Urgency(value) => {
-                    urgency = *value;
-                    before = Some(urgency).filter(|it| *it > 0).or(before);
-                }
-                JobEvent::DependenciesMet => is_met = true,
-                JobEvent::Allocated => state = HomeJobState::Started,
-                JobEvent::Exception(exception) => is_ended |= exception.severity == 0,
-                JobEvent::Clean => state = HomeJobState::Finished,
-                JobEvent::Finished(_) => {}
-            }
-        }
-        let is_pending = state == HomeJobState::Pending;
-        if is_pending && is_met && urgency == 0 && !is_ended {
-            state = HomeJobState::Held;
-        }
-        Job { state, urgency, before, has_dependencies: is_pending && !is_met, is_ended }
-    }
 }
 
 #[cfg(test)]
@@ -253,11 +238,13 @@ mod tests {
     );
     const HELD: &str =
         r#"{"timestamp":1794721603.1,"name":"urgency","context":{"userid":0,"urgency":0}}"#;
+    const MEMO: &str = r#"{"timestamp":1794721603.0,"name":"memo","context":{"flux-operator-hold":"isolated-run"}}"#;
     const CLEAN: &str = r#"{"timestamp":1794721604.1,"name":"clean"}"#;
     const BUSY: &str = "flux-job: flux_job_eventlog_lookup_get: Connection timed out";
 
     /// A fake `flux`, whose jobs have the events of one file, and those that `urgency` and `raise` add
-    /// for each. If the file is empty there are no jobs. They cannot be read while there is a file `busy`.
+    /// for each. If the file is empty there are no jobs. They cannot be read while there is a file `busy`,
+    /// and get no memo while there is a file `full`.
     fn fake(directory: &Path, events: &str) -> HandOver {
         let flux = directory.join("flux");
         std::fs::write(directory.join("events"), events).unwrap();
@@ -267,13 +254,14 @@ mod tests {
              test -s events && touch of-$4 && exec cat events of-$4\n\
              echo \"flux-job: job $4 not found\" >&2; exit 1;;\n\
              *info*) printf '%s' \"$(cat jobspec)\";;\n\
+             *memo*) test ! -e full && echo '{MEMO}' >>of-$3;;\n\
              *raise*) echo '{CLEAN}' >>of-$6;;\n\
              *hold) echo '{HELD}' >>of-$3;;\n\
              *urgency*) echo '{{\"name\":\"urgency\",\"context\":{{\"urgency\":'$4'}}}}' >>of-$3;;\nesac\n",
             directory.display()
         );
         crate::files::tests::write_script(&flux, &script);
-        HandOver::new(FluxCommand { flux, uri: "local:///x".into() })
+        HandOver::new(FluxCommand { flux, uri: "local:///x".into() }, 0)
     }
 
     fn order(goal: JobGoal) -> JobOrder {
@@ -343,11 +331,85 @@ mod tests {
         let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
         std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
         let job = over.job(order(JobGoal::Held).job).unwrap();
-        assert!(over.hold(&order(JobGoal::Held), job), "its state is not known afterwards");
+        let held = over.hold(&order(JobGoal::Held), &job);
+        assert_eq!(held, Ok(true), "its state is not known afterwards");
         let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
         assert_eq!((answer.state, answer.urgency), (HomeJobState::Held, Some(16)));
         let [answer] = answers(&mut over, JobGoal::Released(None)).try_into().unwrap();
         assert_eq!(answer.state, HomeJobState::Pending);
+    }
+
+    /// Its answer was lost, and the instance was restored from an archive.
+    #[test]
+    fn a_job_that_was_held_is_released_by_another_agent() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("jobspec"), "{}").unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
+        assert_eq!(answers(&mut over, JobGoal::Held)[0].urgency, Some(16));
+        let mut other = HandOver::new(over.command.clone(), 0);
+        assert_eq!(answers(&mut other, JobGoal::Held)[0].urgency, Some(16));
+        let mut other = HandOver::new(over.command.clone(), 0);
+        let [answer] = answers(&mut other, JobGoal::Released(None)).try_into().unwrap();
+        assert_eq!((answer.state, answer.urgency), (HomeJobState::Pending, None));
+        assert_eq!((log(directory.path(), "[hold]"), log(directory.path(), "[16]")), (1, 1));
+    }
+
+    #[test]
+    fn a_job_that_its_user_holds_too_stays_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let events = [SUBMITTED, MEMO, HELD, HELD, ""].join("\n");
+        let mut over = fake(directory.path(), &events);
+        let [answer] = answers(&mut over, JobGoal::Released(Some(16))).try_into().unwrap();
+        assert_eq!((answer.state, log(directory.path(), "[16]")), (HomeJobState::Held, 0));
+    }
+
+    /// Nobody would know who has held it.
+    #[test]
+    fn a_job_without_a_memo_is_not_held() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut over = fake(directory.path(), &format!("{SUBMITTED}\n"));
+        std::fs::write(directory.path().join("full"), "").unwrap();
+        assert_eq!(answers(&mut over, JobGoal::Held), [], "it is tried again");
+        assert_eq!((log(directory.path(), "[memo]"), log(directory.path(), "[hold]")), (1, 0));
+    }
+
+    /// It would run elsewhere as the owner of the instance.
+    #[test]
+    fn a_job_of_another_user_is_refused_and_not_held() {
+        let guest = SUBMITTED.replace("\"userid\":0", "\"userid\":1000");
+        for (events, state) in [
+            (format!("{guest}\n"), HomeJobState::Pending),
+            (format!("{guest}\n{HELD}\n"), HomeJobState::Held),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut over = fake(directory.path(), &events);
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            assert_eq!((answer.state, answer.refusal), (state, Some(JobRefusal::OtherUser)));
+            assert!(answer.part.is_empty());
+            assert_eq!((log(directory.path(), "[hold]"), log(directory.path(), "[info]")), (0, 0));
+        }
+    }
+
+    /// By `flux update`, as flux-core 0.88 records it.
+    #[test]
+    fn a_jobspec_is_reported_with_what_was_changed_since() {
+        let update = |path: &str| {
+            format!(r#"{{"timestamp":1.0,"name":"jobspec-update","context":{{"{path}":7200.0}}}}"#)
+        };
+        let jobspec = r#"{"attributes": {"system": {"duration": 60.0, "environment": {}}}}"#;
+        let answered = |path: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::write(directory.path().join("jobspec"), jobspec).unwrap();
+            let mut over = fake(directory.path(), &format!("{SUBMITTED}\n{}\n", update(path)));
+            let [answer] = answers(&mut over, JobGoal::Held).try_into().unwrap();
+            (answer.refusal, answer.part)
+        };
+        let (refusal, changed) = answered("attributes.system.duration");
+        let expected = jobspec.replace("60.0", "7200.0");
+        let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!((refusal, parse(changed.as_secret_str())), (None, parse(&expected)));
+        let (refusal, none) = answered("attributes.system.duration.x");
+        assert_eq!((refusal, none.is_empty()), (Some(JobRefusal::NotUpdatable), true));
     }
 
     #[test]
@@ -371,7 +433,7 @@ mod tests {
         assert!(answers.iter().all(|answer| answer.state == HomeJobState::Held));
         let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
         let verbs = log.lines().map(|line| line.split(['[', ']']).nth(3).unwrap());
-        let first = ["eventlog", "urgency"].repeat(3);
+        let first = ["eventlog", "memo", "urgency"].repeat(3);
         assert_eq!(verbs.collect::<Vec<_>>(), [first, ["eventlog", "info"].repeat(3)].concat());
     }
 
@@ -419,7 +481,7 @@ mod tests {
     #[test]
     fn if_flux_does_not_answer_in_time_the_next_order_is_executed_next_time() {
         let command = FluxCommand { flux: "/no/flux".into(), uri: "local:///x".into() };
-        let mut over = HandOver::new(command);
+        let mut over = HandOver::new(command, 0);
         over.set(&[1, 2, 3].map(|job| JobOrder { job, goal: JobGoal::Held }));
         let tried = |over: &HandOver| {
             over.orders.iter().map(|(_, at)| u8::from(at.is_some())).collect::<Vec<_>>()

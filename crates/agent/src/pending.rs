@@ -9,7 +9,7 @@
 //! which 0.55 s of a core in the command and the broker, and 6 to 12 s for all jobspecs, once, of
 //! which 4.4 s of a core. The pages have 1.2 MB.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
@@ -86,10 +86,13 @@ impl PendingJobs {
         let started = Instant::now();
         let listed = self.query_pending().zip(self.query_running());
         let took = started.elapsed();
-        let Some((pending, running)) = listed else {
+        let Some((mut pending, running)) = listed else {
             self.schedule.record(started, took, usize::MAX, None);
             return Vec::new();
         };
+        // One that has started between the two lists is in both: it needs no nodes any more.
+        let started_ids: HashSet<JobId> = running.iter().map(|job| job.id).collect();
+        pending.retain(|job| !started_ids.contains(&job.id));
         self.read_jobspecs(&pending);
         let is_complete = pending.iter().all(|job| self.jobspecs.contains_key(&job.id));
         // The time for jobspecs does not count: each is read once.
@@ -353,6 +356,20 @@ mod tests {
         flux.write("running", "");
         assert_eq!(flux.list()[0].ranks, ranks("", Some("2")));
         assert_eq!(flux.count("resource drain"), 1, "it is written in Python");
+    }
+
+    /// Otherwise a Burst would be created for it.
+    #[test]
+    fn a_job_that_starts_while_jobs_are_listed_is_not_pending() {
+        let mut flux = FakeFlux::new();
+        flux.write("pending", &format!("{FIRST}\n{SECOND}\n"));
+        flux.write(SECOND_KEY, "{}\n");
+        flux.write("running", r#"{"id": 81856036864, "state": 16, "nnodes": 4, "ranks": "[0-3]"}"#);
+        let pages = flux.list();
+        let ids: Vec<u64> = pages[0].jobs.iter().map(|job| job.id).collect();
+        assert_eq!((ids, pages[0].total), (vec![90563411968], 1));
+        assert_eq!(pages[0].running[0].id, 81856036864);
+        assert_eq!(flux.count(FIRST_KEY), 0, "its jobspec is not needed");
     }
 
     /// Names and folders come from users.

@@ -66,7 +66,8 @@ impl WorkHandler {
         let drains = Drainer::new(command.clone(), restored);
         WorkHandler {
             drainer: drains,
-            hand_over: HandOver::new(command.clone()),
+            // Its broker, which it starts, runs as the same user.
+            hand_over: HandOver::new(command.clone(), rustix::process::geteuid().as_raw()),
             pending: PendingJobs::new(command),
             lists_pending: false,
         }

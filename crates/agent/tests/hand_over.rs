@@ -23,7 +23,9 @@ const ARGUMENT: &str = "a 'b' \"c\" $HOME `id` é";
 /// Runs `flux` in the instance of a lead.
 fn flux(lead: &Agent, words: &[&str]) -> String {
     let connect = lead.root.join("flux-connect.sh");
-    let output = Command::new(connect).arg("flux").args(words).output().unwrap();
+    // Not with --env, which expands it.
+    let mut command = Command::new(connect);
+    let output = command.arg("flux").args(words).env("TOKEN", "hunter2 $x").output().unwrap();
     assert!(output.status.success(), "{words:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
@@ -36,7 +38,7 @@ fn home() -> (Cluster, FakeOperator, Agent, u64) {
     cluster.environment = vec![("FLUX_OPERATOR_POD_UID".into(), "pod-uid".into())];
     let lead = cluster.start(0);
     eventually("it is there", || operator.reports().iter().any(|report| report.program_started));
-    let words = ["submit", "-N1", "--urgency=hold", "--cwd=/tmp", "--env=TOKEN=hunter2 $x"];
+    let words = ["submit", "-N1", "--urgency=hold", "--cwd=/tmp"];
     let words = [&words[..], &["sh", "-c", SCRIPT, "sh", ARGUMENT]].concat();
     let job: JobId = flux(&lead, &words).parse().unwrap();
     (cluster, operator, lead, job.number())
@@ -141,6 +143,8 @@ fn a_job_that_was_not_held_is_as_before_when_it_is_released() {
     flux(&lead, &["job", "urgency", &id, "20"]);
     let held = answer(&operator, job, JobGoal::Held);
     assert_eq!((held.state, held.urgency), (HomeJobState::Held, Some(20)));
+    let log = flux(&lead, &["job", "eventlog", &id]);
+    assert!(log.contains("memo flux-operator-hold=\"isolated-run\""), "{log}");
     let released = answer(&operator, job, JobGoal::Released(None));
     assert_eq!(released.state, HomeJobState::Pending);
     assert!(flux(&lead, &["job", "list", "--states=pending"]).contains("\"urgency\": 20"));
@@ -149,5 +153,20 @@ fn a_job_that_was_not_held_is_as_before_when_it_is_released() {
     assert!(flux(&lead, &["job", "eventlog", &id]).contains("--type=x"));
     let missing = answer(&operator, job + 1, JobGoal::Held);
     assert_eq!(missing.state, HomeJobState::Missing);
+    assert_eq!(lead.stop(), 143);
+}
+
+/// Flux prints it only together with a jobspec that has no environment.
+#[test]
+#[ignore = "needs a real Flux: FLUX_ROOT=PREFIX make test-unit"]
+fn what_a_user_has_changed_of_a_job_is_handed_over() {
+    let (_home, operator, mut lead, job) = home();
+    let id = JobId::from(job).to_f58_plain();
+    for duration in ["1h", "2h"] {
+        flux(&lead, &["update", &id, &format!("duration={duration}")]);
+    }
+    let held = answer(&operator, job, JobGoal::Held);
+    let run = JobRun::parse(held.part.as_secret_str()).unwrap();
+    assert_eq!((run.duration, run.environment.get("TOKEN")), (7200.0, Some("hunter2 $x")));
     assert_eq!(lead.stop(), 143);
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use flux_operator_api::Burst;
 use flux_operator_api::view::{
-    ErrorResponse, HandOverGoal, HandOverRequest, HandOverState, HandedOverJob,
+    ErrorResponse, HandOverGoal, HandOverRefusal, HandOverRequest, HandOverState, HandedOverJob,
 };
 use flux_operator_plan::bursting::{HomeAnswer, HomeJob};
-use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use flux_operator_wire::{HomeJobState, JobGoal, JobRefusal, JobspecText};
 use http::StatusCode;
 use kube::client::Body;
 use kube::{Client, ResourceExt};
@@ -73,10 +73,10 @@ fn answer(status: StatusCode, body: &[u8]) -> HomeAnswer {
         let error = serde_json::from_slice::<ErrorResponse>(body);
         return failure(status, &error.map(|it| it.message).unwrap_or_default());
     }
-    let Ok(HandedOverJob { state, urgency, jobspec, too_large }) = serde_json::from_slice(body)
-    else {
+    let Ok(job) = serde_json::from_slice::<HandedOverJob>(body) else {
         return HomeAnswer::Failed("the operator's response cannot be parsed".into());
     };
+    let HandedOverJob { state, urgency, refusal, jobspec, too_large } = job;
     let Some(state) = state else { return HomeAnswer::Awaited };
     let state = match state {
         HandOverState::Pending => HomeJobState::Pending,
@@ -85,8 +85,12 @@ fn answer(status: StatusCode, body: &[u8]) -> HomeAnswer {
         HandOverState::Finished => HomeJobState::Finished,
         HandOverState::Missing => HomeJobState::Missing,
     };
+    let refusal = refusal.map(|refusal| match refusal {
+        HandOverRefusal::OtherUser => JobRefusal::OtherUser,
+        HandOverRefusal::NotUpdatable => JobRefusal::NotUpdatable,
+    });
     let jobspec = JobspecText::new(jobspec);
-    HomeAnswer::Job(HomeJob { state, urgency, jobspec, is_too_large: too_large })
+    HomeAnswer::Job(HomeJob { state, urgency, refusal, jobspec, is_too_large: too_large })
 }
 
 /// What an error of the operator means.
@@ -142,6 +146,11 @@ mod tests {
         };
         let HomeAnswer::Job(job) = of_job(&held) else { panic!("it is an answer") };
         assert_eq!((job.state, job.jobspec.as_secret_str()), (HomeJobState::Held, "{}"));
+        let refusal = Some(HandOverRefusal::OtherUser);
+        let HomeAnswer::Job(job) = of_job(&HandedOverJob { refusal, ..held }) else {
+            panic!("it is an answer")
+        };
+        assert_eq!(job.refusal, Some(JobRefusal::OtherUser));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod environment;
 mod resource_request;
 mod run;
 mod section;
+mod update;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use environment::Environment;
 pub use resource_request::ResourceRequest;
 pub use run::{JobRun, TaskCount};
 pub use section::JobRunError;
+pub use update::{JobspecUpdate, update_jobspec};
 
 /// Attributes that only matter when the job runs, and may be large: the script of `flux batch` is among
 /// the files.

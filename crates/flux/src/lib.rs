@@ -57,7 +57,8 @@ pub use job_id::{JobId, JobIdError};
 pub use job_result::{JobResult, JobStatus};
 pub use job_state::{JobState, JobStateGroup};
 pub use jobspec::{
-    Environment, JobRun, JobRunError, Jobspec, JobspecBatch, ResourceRequest, TaskCount,
+    Environment, JobRun, JobRunError, Jobspec, JobspecBatch, JobspecUpdate, ResourceRequest,
+    TaskCount, update_jobspec,
 };
 pub use json_size::count_values;
 pub use listed_job::ListedJob;

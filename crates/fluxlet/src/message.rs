@@ -211,6 +211,10 @@ pub enum Request {
         id: JobId,
         urgency: Urgency,
     },
+    Memo {
+        id: JobId,
+        memo: Vec<(String, Value)>,
+    },
     /// Waits for the next waitable job to finish, or for this one.
     Wait {
         id: Option<JobId>,

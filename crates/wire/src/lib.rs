@@ -32,8 +32,8 @@ pub use join::{
 pub use lead::{LeadAnswer, RunId};
 pub use report::{
     BlockingJob, Drain, Drained, HomeJobState, InstanceState, JobCounts, JobGoal, JobList,
-    JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer, PendingJob, PendingPage, RankUse, Reply,
-    Report, RunningJob, Work,
+    JobOrder, JobRefusal, JobspecText, MAX_JOBSPEC, OrderAnswer, PendingJob, PendingPage, RankUse,
+    Reply, Report, RunningJob, Work,
 };
 pub use termination::{
     EXIT_REPLACE_POD, EXIT_SIGTERM, REPLACED_EXIT_CODES, Termination, TerminationReason,

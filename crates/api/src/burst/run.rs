@@ -33,6 +33,11 @@ pub struct BurstRun {
     #[serde(default, skip_serializing_if = "is_unset")]
     pub message: String,
 
+    /// Record: the job at home is held for the run, or is about to be. Until it is known to be released,
+    /// the Burst does not end.
+    #[serde(default, skip_serializing_if = "is_unset")]
+    pub hold_ordered: bool,
+
     /// Record: the job's urgency before it was held for the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urgency: Option<i32>,

@@ -44,12 +44,24 @@ pub struct HandedOverJob {
     /// Its urgency before it was held; unset if it was held already.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub urgency: Option<u32>,
-    /// Its jobspec as it was submitted, of a job that is held. Its environment may be secret.
+    /// Why it cannot be handed over, of a job that waits.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refusal: Option<HandOverRefusal>,
+    /// Its jobspec as it was submitted, with what was changed since, of a job that is held. Its environment may be secret.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub jobspec: String,
     /// Whether the jobspec is too large to be handed over.
     #[serde(default)]
     pub too_large: bool,
+}
+
+/// Why a job cannot be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HandOverRefusal {
+    /// It belongs to another user than the owner of the instance.
+    OtherUser,
+    /// Its jobspec was changed in a way that cannot be repeated.
+    NotUpdatable,
 }
 
 /// What a job is.
@@ -72,6 +84,7 @@ impl fmt::Debug for HandedOverJob {
         f.debug_struct("HandedOverJob")
             .field("state", &self.state)
             .field("urgency", &self.urgency)
+            .field("refusal", &self.refusal)
             .field("too_large", &self.too_large)
             .finish_non_exhaustive()
     }

@@ -12,7 +12,7 @@ mod ranks;
 
 pub use attributes::Attributes;
 pub use cluster::{Cluster, InstanceJob, InstanceJobs, JobCounts, RunningInstanceJob, SlotRange};
-pub use hand_over::{HandOverGoal, HandOverRequest, HandOverState, HandedOverJob};
+pub use hand_over::{HandOverGoal, HandOverRefusal, HandOverRequest, HandOverState, HandedOverJob};
 pub use queue::{
     AdmissionState, JobExplanation, Queue, QueueList, QueueOverview, QueuePosition, ResourceUse,
     WaitingJob, WaitingJobs,

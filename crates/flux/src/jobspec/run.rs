@@ -63,14 +63,15 @@ pub enum TaskCount {
 }
 
 /// How many values a jobspec may have. One with an environment of a thousand variables has some 1,100.
-const MAX_VALUES: usize = 20_000;
+pub(super) const MAX_VALUES: usize = 20_000;
 
 impl JobRun {
-    /// Parses a jobspec as it was submitted, which `flux job info --original ID jobspec` prints.
+    /// Parses a jobspec as it was submitted, which `flux job info --original ID jobspec` prints, with
+    /// what was changed since ([`update_jobspec`](super::update_jobspec)).
     ///
-    /// Without `--original`, it is the jobspec for the scheduler: it has no environment, and this
-    /// function fails. On the other hand, it has the defaults and updates of the instance, such as
-    /// a time limit, which a caller can set here.
+    /// Without `--original`, it is the jobspec for the scheduler: it has these changes, but no
+    /// environment, and this function fails. It also has the defaults that the instance is configured
+    /// with, such as a time limit, which no event says: the other instance has its own.
     pub fn parse(text: &str) -> Result<JobRun, JobRunError> {
         if count_values(text) > MAX_VALUES {
             return Err(JobRunError::TooManyValues { limit: MAX_VALUES });

@@ -56,6 +56,12 @@ pub enum JobRunError {
          read the one that was submitted, with flux job info --original"
     )]
     NoEnvironment,
+    /// A change cannot be applied to it.
+    #[error("jobspec was changed at {part}, which cannot be applied: submit the job again")]
+    NotUpdatable {
+        /// Its path, such as `attributes.system.duration`.
+        part: String,
+    },
     /// It refers to something that exists only in the instance where the job was submitted.
     #[error("job can only run where it was submitted because {reason}: {advice}")]
     Bound {
@@ -88,7 +94,7 @@ impl Section {
 
     /// The path of a key of this object.
     pub(super) fn path(&self, key: &str) -> String {
-        let key: String = key.chars().take(MAX_KEY_LENGTH).flat_map(char::escape_debug).collect();
+        let key = shown(key);
         if self.path.is_empty() { key } else { format!("{}.{key}", self.path) }
     }
 
@@ -161,6 +167,11 @@ impl Section {
     pub(super) fn into_rest(self) -> Map<String, Value> {
         self.keys
     }
+}
+
+/// A key, as an error contains it.
+pub(super) fn shown(key: &str) -> String {
+    key.chars().take(MAX_KEY_LENGTH).flat_map(char::escape_debug).collect()
 }
 
 pub(super) fn not_expected(path: &str, expected: &'static str) -> JobRunError {

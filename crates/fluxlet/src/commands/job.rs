@@ -67,6 +67,7 @@ pub fn main(arguments: &[OsString]) -> CommandResult {
         "raise" => raise(&options),
         "cancel" => raise(&options),
         "urgency" => urgency(&options),
+        "memo" => memo(&options),
         _ => Err(CommandFailure::new("Usage: flux-job [OPTIONS] COMMAND ARGS")),
     }
 }
@@ -281,5 +282,21 @@ fn urgency(options: &ParsedArguments) -> CommandResult {
             _ => eprintln!("old urgency: {old}"),
         }
     }
+    Ok(0)
+}
+
+/// Writes a memo, whose keys are not paths here.
+fn memo(options: &ParsedArguments) -> CommandResult {
+    let (_, id) = parse_id(options, 0)?;
+    let mut memo = Vec::new();
+    for word in &options.positional()[1..] {
+        let (key, value) =
+            word.split_once('=').ok_or_else(|| fail(format!("memo: no value for key={word}")))?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        memo.push((key.to_owned(), value));
+    }
+    let mut client = connect("flux-job")?;
+    let written = client.execute(Request::Memo { id, memo });
+    written.map_err(|error| fail(format!("memo: {error}")))?;
     Ok(0)
 }

@@ -39,6 +39,12 @@ impl Instance {
             }
             Request::Kill { id, signal } => self.kill(origin, tag, id, signal),
             Request::Urgency { id, urgency } => self.set_urgency(origin, tag, id, urgency),
+            Request::Memo { id, memo } => {
+                if self.check_active(origin, tag, id) {
+                    self.publish(id, [Job::event(self.now, "memo", memo)]);
+                    self.reply(origin, tag, Reply::Done);
+                }
+            }
             Request::Wait { id } => self.wait(origin, tag, id),
             Request::Overlay => self.overlay(origin, tag),
             Request::Resources => {

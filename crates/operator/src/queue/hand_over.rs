@@ -8,9 +8,11 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use flux_operator_api::view::{HandOverGoal, HandOverRequest, HandOverState, HandedOverJob};
+use flux_operator_api::view::{
+    HandOverGoal, HandOverRefusal, HandOverRequest, HandOverState, HandedOverJob,
+};
 use flux_operator_flux::JobId;
-use flux_operator_wire::{HomeJobState, JobGoal, JobOrder};
+use flux_operator_wire::{HomeJobState, JobGoal, JobOrder, JobRefusal};
 
 use super::visibility::{HttpError, find_cluster};
 use crate::connections::ConnectionGuard;
@@ -55,6 +57,7 @@ pub(crate) async fn hand_over(
     Ok(Json(HandedOverJob {
         state: Some(state(answer.state)),
         urgency: answer.urgency,
+        refusal: answer.refusal.map(refusal),
         too_large: is_too_large(&answer),
         jobspec: answer.part.as_secret_str().to_owned(),
     }))
@@ -89,6 +92,13 @@ fn state(state: HomeJobState) -> HandOverState {
         HomeJobState::Started => HandOverState::Started,
         HomeJobState::Finished => HandOverState::Finished,
         HomeJobState::Missing => HandOverState::Missing,
+    }
+}
+
+fn refusal(refusal: JobRefusal) -> HandOverRefusal {
+    match refusal {
+        JobRefusal::OtherUser => HandOverRefusal::OtherUser,
+        JobRefusal::NotUpdatable => HandOverRefusal::NotUpdatable,
     }
 }
 

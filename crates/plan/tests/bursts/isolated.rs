@@ -6,7 +6,7 @@ use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
     HomeAnswer, Presence, RECORD_SECONDS, burst_events, output_name,
 };
-use flux_operator_wire::HomeJobState;
+use flux_operator_wire::{HomeJobState, JobRefusal};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
@@ -56,6 +56,41 @@ fn a_job_that_is_not_portable_waits_at_home_with_the_reason() {
     assert_eq!(run.reason("Prepared"), "False NotPortable");
     assert!(run.run().message.contains("use another file system"), "{}", run.run().message);
     assert_eq!((run.started, run.home), (0, HomeJobState::Pending), "it is not held any more");
+}
+
+/// Only the lead knows that.
+#[test]
+fn a_job_that_the_lead_refuses_to_hand_over_waits_at_home_with_the_reason() {
+    for (refusal, urgency, message) in [
+        (JobRefusal::OtherUser, 16, "another user than the owner of the instance"),
+        (JobRefusal::OtherUser, 0, "another user than the owner of the instance"),
+        (JobRefusal::NotUpdatable, 0, "its jobspec was changed, as flux update does"),
+    ] {
+        let mut run = Run::new(urgency);
+        let before = run.home;
+        run.refusal = Some(refusal);
+        run.settle();
+        assert_eq!(run.run().state, RunState::Refused);
+        assert_eq!(run.reason("Prepared"), "False NotPortable");
+        assert!(run.run().message.contains(message), "{}", run.run().message);
+        assert_eq!((run.started, run.home), (0, before));
+    }
+}
+
+/// It may run at the target already.
+#[test]
+fn a_job_that_is_refused_after_it_may_have_been_started_is_not_released_before_that_is_known() {
+    let mut run = Run::new(16);
+    run.has_no_nodes = true;
+    run.settle();
+    assert!(run.run().may_have_run);
+    run.refusal = Some(JobRefusal::NotUpdatable);
+    // Its Job is not shown yet.
+    run.presence = Presence::Nothing;
+    run.burst.as_mut().unwrap().status.as_mut().unwrap().conditions.clear();
+    run.reconcile(None);
+    assert!(run.run().may_have_run);
+    assert!(run.burst().metadata.deletion_timestamp.is_some());
 }
 
 /// Flux at the target would refuse it, and the job at home would be canceled.
@@ -531,23 +566,28 @@ fn finish_home(run: &mut Run, archive: Value) {
     cluster.status = Some(status);
 }
 
-/// The lead may have held it although that was never recorded.
+/// Only a job that was never to be held is left as it is.
 #[test]
-fn a_job_that_may_be_held_is_released_although_the_operator_fails_for_a_while() {
+fn a_job_that_may_be_held_is_released_although_nobody_answers_for_a_while() {
     let failed = HomeAnswer::Failed("the operator does not respond".into());
     let no_answer = HomeAnswer::NoAnswer("the lead does not answer".into());
-    for (silence, wait, is_settled) in [
-        (failed.clone(), 600, false),
-        (failed, 4000, true),
-        (no_answer, 0, true),
-        (HomeAnswer::Awaited, 4000, false),
+    for (silence, wait, was_ordered, is_settled) in [
+        (failed.clone(), 600, false, false),
+        (failed.clone(), 4000, false, true),
+        (failed, 4000, true, false),
+        (no_answer.clone(), 0, false, true),
+        (no_answer, 4000, true, false),
+        (HomeAnswer::Awaited, 4000, true, false),
     ] {
         let mut run = Run::new(16);
-        for _ in 0..2 {
+        for _ in 0..if was_ordered { 2 } else { 1 } {
             run.reconcile(None);
         }
-        run.home = HomeJobState::Held;
         assert_eq!((run.run().state, run.run().urgency), (RunState::Holding, None));
+        assert_eq!(run.run().hold_ordered, was_ordered);
+        if was_ordered {
+            run.home = HomeJobState::Held;
+        }
         run.delete();
         run.silence = Some(silence);
         run.reconcile(None);
@@ -556,8 +596,33 @@ fn a_job_that_may_be_held_is_released_although_the_operator_fails_for_a_while() 
         assert_eq!(run.burst.is_none(), is_settled, "{wait}");
         run.silence = None;
         run.settle();
-        let expected = if is_settled { HomeJobState::Held } else { HomeJobState::Pending };
-        assert_eq!((run.burst.is_none(), run.home), (true, expected));
+        assert_eq!((run.burst.is_none(), run.home), (true, HomeJobState::Pending));
+    }
+}
+
+/// The lead has held it, and goes down before it says so.
+#[test]
+fn a_job_whose_lead_is_lost_after_it_was_held_is_released_when_there_is_one_again() {
+    for is_late in [false, true] {
+        let mut run = Run::new(16);
+        run.silence = Some(HomeAnswer::NoAnswer("the lead does not answer".into()));
+        run.loses_answers = true;
+        run.settle();
+        assert_eq!((run.home, run.run().urgency), (HomeJobState::Held, None));
+        run.loses_answers = false;
+        match is_late {
+            true => run.now += SignedDuration::from_secs(1000),
+            false => run.delete(),
+        }
+        run.settle();
+        run.now += SignedDuration::from_secs(5000);
+        run.settle();
+        assert_eq!(run.run().state, RunState::Finishing, "it has to be released");
+        assert_eq!(run.burst().status.as_ref().unwrap().phase, "LenderNotReady");
+        run.silence = None;
+        run.settle();
+        assert!(run.burst.is_none());
+        assert_eq!((run.home, run.started), (HomeJobState::Pending, 0));
     }
 }
 

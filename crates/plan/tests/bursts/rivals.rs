@@ -146,6 +146,7 @@ impl Duel {
         HomeAnswer::Job(HomeJob {
             state: self.home,
             urgency: Some(16),
+            refusal: None,
             jobspec: JobspecText::new(JOBSPEC.into()),
             is_too_large: false,
         })
@@ -236,7 +237,7 @@ fn the_older_one_runs_the_job_and_the_other_is_refused() {
 #[test]
 fn one_that_has_taken_the_job_keeps_it_although_the_other_is_older() {
     let mut duel = Duel::new(["b", "a"]);
-    for _ in 0..2 {
+    for _ in 0..3 {
         duel.happen(Event::Decide(0));
         duel.happen(Event::Commit(0));
         duel.received = duel.log.len();

@@ -9,7 +9,7 @@ use flux_operator_plan::bursting::{
     keeps_cluster, must_ask_target, while_unreadable,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
-use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use flux_operator_wire::{HomeJobState, JobGoal, JobRefusal, JobspecText};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -27,8 +27,12 @@ pub struct Run {
     pub urgency: u32,
     pub message: String,
     pub jobspec: String,
+    /// Why the lead refuses to hold it.
+    pub refusal: Option<JobRefusal>,
     /// What the operator says instead, if the lead does not answer.
     pub silence: Option<HomeAnswer>,
+    /// The lead executes orders all the same, and only its answers are lost.
+    pub loses_answers: bool,
     /// The MiniCluster exists, and cannot be read.
     pub is_unreadable: bool,
     /// At the target.
@@ -75,7 +79,9 @@ impl Run {
             urgency,
             message: String::new(),
             jobspec: JOBSPEC.into(),
+            refusal: None,
             silence: None,
+            loses_answers: false,
             is_unreadable: false,
             presence: Presence::Nothing,
             failure: None,
@@ -168,13 +174,16 @@ impl Run {
         let cluster = self.world.cluster.as_ref().filter(|_| !self.is_unreadable);
         let order = home_order(self.burst(), &[], cluster);
         let Some(goal) = order else { return HomeAnswer::NotAsked };
-        if let Some(silence) = &self.silence {
+        if let (Some(silence), false) = (&self.silence, self.loses_answers) {
             return silence.clone();
+        }
+        if goal == JobGoal::Held {
+            assert!(self.run().hold_ordered, "it is recorded first");
         }
         let before = (self.urgency > 0).then_some(self.urgency);
         let is_waiting = matches!(self.home, HomeJobState::Pending | HomeJobState::Held);
         match goal {
-            JobGoal::Held if is_waiting => self.home = HomeJobState::Held,
+            JobGoal::Held if is_waiting && self.refusal.is_none() => self.home = HomeJobState::Held,
             JobGoal::Canceled(message) if self.home != HomeJobState::Finished => {
                 self.home = HomeJobState::Finished;
                 self.message = message;
@@ -189,7 +198,9 @@ impl Run {
             _ => {}
         }
         let jobspec = JobspecText::new(self.jobspec.clone());
-        HomeAnswer::Job(HomeJob { state: self.home, urgency: before, jobspec, is_too_large: false })
+        let (state, refusal) = (self.home, self.refusal.filter(|_| is_waiting));
+        let job = HomeJob { state, urgency: before, refusal, jobspec, is_too_large: false };
+        self.silence.clone().unwrap_or(HomeAnswer::Job(job))
     }
 
     /// One reconciliation. It may be killed before the status is written, or before the step is made.

@@ -24,8 +24,9 @@ pub enum JobGoal {
     Held,
     /// Canceled, with this message.
     Canceled(String),
-    /// Released: pending again, with the urgency that it had. `Some` is that urgency, for an agent that
-    /// has forgotten it. With `None`, a job that the agent has not held stays as it is: its user holds it.
+    /// Released: pending again, with the urgency that it had. A job that the agent has not held stays as
+    /// it is: its user holds it. `Some` is that urgency, of a job that an agent of an earlier build has
+    /// held, which its events do not say.
     Released(Option<u32>),
 }
 
@@ -40,6 +41,9 @@ pub struct OrderAnswer {
     /// Its urgency before the agent held it; `None` if it was held already.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub urgency: Option<u32>,
+    /// Why it cannot be handed over, of a job that waits. It has no jobspec then.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refusal: Option<JobRefusal>,
     /// How many bytes of the jobspec are in earlier parts.
     #[serde(default)]
     pub offset: u32,
@@ -49,6 +53,15 @@ pub struct OrderAnswer {
     /// This part of the jobspec.
     #[serde(default)]
     pub part: JobspecText,
+}
+
+/// Why a job of the instance cannot be handed over, as far as only the agent knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobRefusal {
+    /// It belongs to another user than the owner of the instance, as whom it would run elsewhere.
+    OtherUser,
+    /// Its jobspec was changed in a way that cannot be repeated.
+    NotUpdatable,
 }
 
 /// What a job of the instance is.
@@ -139,6 +152,7 @@ impl OrderAnswer {
             order,
             state,
             urgency: None,
+            refusal: None,
             offset: 0,
             total: 0,
             part: JobspecText::default(),

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use crate::{BrokerFacts, InvitedAnswer, InvitedRequest, JoinAnswer, JoinRequest};
 
-pub use hand_over::{HomeJobState, JobGoal, JobOrder, JobspecText, MAX_JOBSPEC, OrderAnswer};
+pub use hand_over::{
+    HomeJobState, JobGoal, JobOrder, JobRefusal, JobspecText, MAX_JOBSPEC, OrderAnswer,
+};
 pub use pending::{JobList, PendingJob, PendingPage, RankUse, RunningJob};
 
 /// What an agent sends in one request.

@@ -20,7 +20,7 @@ pub const RECORD_SECONDS: i64 = 86_400;
 /// back with it.
 const OUTPUT_SECONDS: i64 = 600;
 
-/// For how long the operator may fail before a job is left as it is that was never taken, or whose
+/// For how long the operator may fail before a job is left as it is that was never to be held, or whose
 /// MiniCluster is being deleted, in seconds.
 const HOME_SECONDS: i64 = 3600;
 
@@ -74,7 +74,8 @@ impl Life<'_> {
 
     /// Records that nothing remains to do at home, if that is so. Returns why that is not known.
     fn settle_home(&self, run: &mut BurstRun) -> Option<Problem> {
-        let was_never_held = !run.may_have_run && run.urgency.is_none();
+        // Earlier controllers have recorded only the urgency.
+        let was_never_held = !run.may_have_run && !run.hold_ordered && run.urgency.is_none();
         let is_late = run
             .finished_at
             .parse::<Timestamp>()
@@ -86,8 +87,8 @@ impl Life<'_> {
                 let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
                 is_over || !run.may_have_run
             }
-            // Without a lead no job starts, and one that answered would have been recorded. One that is
-            // being deleted may never answer again.
+            // The lead may have held it although its answer was lost, and may be restored from an archive.
+            // One whose MiniCluster is being deleted may never answer again.
             (HomeAnswer::NoAnswer(_), _) => was_never_held || self.is_home_leaving(),
             (HomeAnswer::Failed(_), _) => (was_never_held || self.is_home_leaving()) && is_late,
             (HomeAnswer::NotAsked | HomeAnswer::Awaited, _) => false,

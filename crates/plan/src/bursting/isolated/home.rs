@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_api::{Burst, MiniCluster};
-use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
+use flux_operator_wire::{HomeJobState, JobGoal, JobRefusal, JobspecText};
 
 use super::rivals::{Standing, standing};
 use crate::bursting::life::{has_finalizer, was_prepared};
@@ -19,6 +19,8 @@ pub struct HomeJob {
     pub state: HomeJobState,
     /// Its urgency before it was held for this run; `None` if it was held already.
     pub urgency: Option<u32>,
+    /// Why it cannot be handed over, of a job that waits.
+    pub refusal: Option<JobRefusal>,
     /// Its jobspec, of a job that is held.
     pub jobspec: JobspecText,
     /// The jobspec is larger than what can be handed over.
@@ -57,6 +59,8 @@ pub fn home_order(
     let is_deleting = burst.metadata.deletion_timestamp.is_some();
     match run.state {
         RunState::Holding if is_deleting || !has_finalizer(burst) => None,
+        // It is recorded first: otherwise nobody would release it if the answer is lost.
+        RunState::Holding if !run.hold_ordered => None,
         RunState::Holding => match standing(burst, others) {
             Standing::Behind(_) => None,
             Standing::Alone | Standing::First => Some(JobGoal::Held),

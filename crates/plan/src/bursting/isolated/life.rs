@@ -13,7 +13,7 @@
 use flux_operator_api::burst::{BurstRun, RunState};
 use flux_operator_api::{Burst, BurstSpec, BurstStatus, MiniCluster};
 use flux_operator_flux::{JobRun, ResourceRequest};
-use flux_operator_wire::HomeJobState;
+use flux_operator_wire::{HomeJobState, JobRefusal};
 use k8s_openapi::jiff::Timestamp;
 
 use super::home::{HomeAnswer, HomeJob, cut};
@@ -222,7 +222,7 @@ impl Life<'_> {
         view.run.as_ref().and_then(|run| run.started)
     }
 
-    fn hold(&self, run: BurstRun) -> Next {
+    fn hold(&self, mut run: BurstRun) -> Next {
         let (Some(view), Some(cluster)) = (self.view, self.cluster) else {
             return Life::next(run);
         };
@@ -232,6 +232,7 @@ impl Life<'_> {
         if self.burst.spec.drain {
             return Life::delete_self(run, "it was to be drained");
         }
+        run.hold_ordered = true;
         if !is_claimed(self.burst, cluster, None) {
             return Life::step(run, BurstStep::ClaimCluster(claim(cluster, None)));
         }
@@ -243,20 +244,25 @@ impl Life<'_> {
 
     /// The job at home has been asked for.
     fn take(&self, mut run: BurstRun, job: &HomeJob, view: &TargetView) -> Next {
-        let refused = |run: BurstRun, why: &str| Next {
-            problem: Some(Problem::NotPortable),
-            ..self.not_started(run, why)
+        let refused = |run: BurstRun, why: &str| match run.may_have_run {
+            // Its jobspec was changed since its Job may have been created. Only the target can say that
+            // it has not started.
+            true => Life::delete_self(run, why),
+            false => Next { problem: Some(Problem::NotPortable), ..self.not_started(run, why) },
         };
         run.urgency = run.urgency.or(job.urgency.and_then(|it| i32::try_from(it).ok()));
-        match job.state {
+        match (job.state, job.refusal) {
             // The others record first that they do not run it.
-            HomeJobState::Held if self.standing != Standing::Alone => Life::next(run),
-            HomeJobState::Held if job.is_too_large => refused(
+            (HomeJobState::Held, _) if self.standing != Standing::Alone => Life::next(run),
+            (HomeJobState::Held | HomeJobState::Pending, Some(refusal)) => {
+                refused(run, refusal_message(refusal))
+            }
+            (HomeJobState::Held, None) if job.is_too_large => refused(
                 run,
                 "its jobspec is larger than 512 KiB: submit it without embedded files, and have it \
                  read them from a file system",
             ),
-            HomeJobState::Held => match JobRun::parse(job.jobspec.as_secret_str()) {
+            (HomeJobState::Held, None) => match JobRun::parse(job.jobspec.as_secret_str()) {
                 Err(error) => refused(run, &chain(&error)),
                 Ok(job) => match self.too_small_for(&job.resources) {
                     Some(why) => refused(run, &why),
@@ -266,8 +272,8 @@ impl Life<'_> {
                     }
                 },
             },
-            HomeJobState::Pending => Life::next(run),
-            HomeJobState::Started | HomeJobState::Finished | HomeJobState::Missing => {
+            (HomeJobState::Pending, None) => Life::next(run),
+            (HomeJobState::Started | HomeJobState::Finished | HomeJobState::Missing, _) => {
                 self.not_waiting(run)
             }
         }
@@ -454,6 +460,20 @@ impl Life<'_> {
         let poll = next_poll(since, has_step, self.now);
         let end = Some(lifetime_end(self.burst)).filter(|at| *at > self.now);
         end.into_iter().chain([poll]).min()
+    }
+}
+
+/// Why a job cannot be handed over, and what its user can do.
+fn refusal_message(refusal: JobRefusal) -> &'static str {
+    match refusal {
+        JobRefusal::OtherUser => {
+            "it was submitted by another user than the owner of the instance, and would run at the \
+             target as that owner: submit it as the owner"
+        }
+        JobRefusal::NotUpdatable => {
+            "its jobspec was changed, as flux update does, in a way that cannot be repeated at the \
+             target: submit it as it should be"
+        }
     }
 }
 
