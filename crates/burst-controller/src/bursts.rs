@@ -21,14 +21,14 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::errors::{chain, exists_already, is_conflict, is_not_found, is_refused};
+use crate::errors::{catch_panic, chain, exists_already, is_conflict, is_not_found, is_refused};
 use crate::feeds::Feeds;
 use crate::home::Home;
 use crate::metrics::Metrics;
 use crate::output::config_map;
 use crate::stored_policy::{read_policy, replace_policy_status};
 use crate::stores::Stores;
-use crate::target::{Clients, Pool, Target, make_at_target, target_of};
+use crate::target::{Clients, Pool, make_at_target, target_of};
 use crate::unreadable::Found;
 use crate::views::Views;
 
@@ -183,8 +183,11 @@ async fn observe(context: &Context, pool: Pool<'_>) -> Result<TargetView, Target
         return Ok(view);
     }
     let asked = Instant::now();
-    let target = target_of(pool.burst, &context.home, &context.clients).await?;
-    let view = target.observe(pool).await?;
+    let observed = async {
+        let target = target_of(pool.burst, &context.home, &context.clients).await?;
+        target.observe(pool).await
+    };
+    let view = catch_panic(observed).await?;
     context.views.insert(pool.burst, asked, view.clone());
     Ok(view)
 }
@@ -258,14 +261,14 @@ async fn make(
     let bursts = context.home.api::<Burst>(&namespace);
     if is_at_target(step) {
         context.views.forget(burst);
-        let target = match target_of(burst, &context.home, &context.clients).await {
-            Ok(target) => target,
-            Err(failure) => return Ok(Err(failure)),
-        };
         if let BurstStep::SaveOutput(pod) = step {
-            return save_output(context, pool, &*target, pod).await;
+            return save_output(context, pool, pod).await;
         }
-        if let Err(failure) = make_at_target(Some(&*target), pool, step).await {
+        let made = async {
+            let target = target_of(burst, &context.home, &context.clients).await?;
+            make_at_target(Some(&*target), pool, step).await
+        };
+        if let Err(failure) = catch_panic(made).await {
             return Ok(Err(failure));
         }
     }
@@ -320,10 +323,13 @@ fn is_at_target(step: &BurstStep) -> bool {
 async fn save_output(
     context: &Context,
     pool: Pool<'_>,
-    target: &dyn Target,
     pod: &str,
 ) -> Result<Result<(), TargetFailure>, ReconcileError> {
-    let output = match target.output(pool, pod).await {
+    let output = async {
+        let target = target_of(pool.burst, &context.home, &context.clients).await?;
+        target.output(pool, pod).await
+    };
+    let output = match catch_panic(output).await {
         Ok(output) => output,
         Err(failure) => return Ok(Err(failure)),
     };
@@ -427,3 +433,6 @@ fn ignore_missing(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
         result => result,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,13 @@
 //! Errors of the API server, as they are shown.
 
 use std::error::Error;
+use std::panic::AssertUnwindSafe;
 
 use flux_operator_api::Reason;
 use flux_operator_plan::bursting::TargetFailure;
 use flux_operator_service::error_chain;
+use flux_operator_service::tasks::panic_message;
+use futures::FutureExt;
 
 /// The longest message of an error in a condition.
 const MAX_MESSAGE: usize = 512;
@@ -65,6 +68,8 @@ pub(crate) fn target_failure(doing: &str, error: &kube::Error) -> TargetFailure 
         kube::Error::Api(status) if status.code < 500 && status.code != 429 => {
             Reason::TargetRefused
         }
+        // Nothing was sent.
+        kube::Error::BuildRequest(_) | kube::Error::HttpError(_) => Reason::KubeconfigRefused,
         _ => Reason::TargetUnreachable,
     };
     let message = match error {
@@ -84,6 +89,22 @@ pub(crate) fn target_failure(doing: &str, error: &kube::Error) -> TargetFailure 
         error => chain(error),
     };
     TargetFailure::new(reason, format!("failed to {doing}: {message}"))
+}
+
+/// What a target answers, or a failure if the code that asks it panics, such as a library about an odd
+/// kubeconfig: otherwise its Burst would have no status, and its lifetime would not end.
+pub(crate) async fn catch_panic<T>(
+    asked: impl Future<Output = Result<T, TargetFailure>>,
+) -> Result<T, TargetFailure> {
+    let panic = match AssertUnwindSafe(asked).catch_unwind().await {
+        Ok(result) => return result,
+        Err(panic) => panic_message(&*panic),
+    };
+    // Only the log has its message, which may quote anything.
+    tracing::error!(panic, "the code that asks a target has panicked");
+    let message = "the burst controller failed while it asked the target, which is a defect, and tries \
+                   again: please report it with the controller's log";
+    Err(TargetFailure::new(Reason::OperatorError, message))
 }
 
 /// The reason that the client library gives an answer which it cannot parse, with its text as message.
@@ -131,6 +152,23 @@ mod tests {
             assert_eq!(failure.reason, reason, "{code} {message}");
             assert_eq!(failure.message, format!("failed to create the Job: {message}"));
         }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure_of_the_target_without_its_message() {
+        let panicking = async { if true { panic!("secret") } else { Ok(()) } };
+        let failure = catch_panic(panicking).await.unwrap_err();
+        assert_eq!(failure.reason, Reason::OperatorError);
+        assert!(!failure.message.contains("secret"), "{failure}");
+        assert_eq!(catch_panic(async { Ok(1) }).await, Ok(1));
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_built_is_not_an_answer_of_the_target() {
+        let request = kube::core::Request::new("/api/v1/namespaces/a b/pods");
+        let error = request.get("p", &kube::api::GetParams::default()).unwrap_err();
+        let failure = target_failure("get the Job", &kube::Error::BuildRequest(error));
+        assert_eq!(failure.reason, Reason::KubeconfigRefused, "{failure}");
     }
 
     #[test]

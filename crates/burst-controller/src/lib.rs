@@ -21,6 +21,7 @@ mod errors;
 mod feeds;
 mod hand_over;
 mod home;
+mod kept;
 mod metrics;
 mod output;
 mod policies;
@@ -32,6 +33,7 @@ mod standalone;
 mod stored_policy;
 mod stores;
 mod target;
+mod unparsed;
 mod unreadable;
 mod views;
 

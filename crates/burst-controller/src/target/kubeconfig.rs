@@ -14,15 +14,18 @@ use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::TargetFailure;
 use flux_operator_service::api_client::{RequestLimits, limited};
 use flux_operator_service::lock::lock;
+use http::HeaderValue;
 use k8s_openapi::api::core::v1::Secret;
+use kube::client::RustlsTlsError;
 use kube::config::{
     AuthInfo, Cluster, ExecInteractiveMode, KubeConfigOptions, Kubeconfig, KubeconfigError,
     NamedContext,
 };
 use kube::{Client, Config, ResourceExt};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::errors::{chain, target_failure};
+use crate::errors::{chain, cut, target_failure};
 use crate::home::Home;
 
 /// The key of a Secret that has a kubeconfig.
@@ -30,6 +33,9 @@ const DEFAULT_KEY: &str = "kubeconfig";
 
 /// The largest kubeconfig. A usual one has some 6 KB.
 const MAX_BYTES: usize = 64 * 1024;
+
+/// The longest address of a server. The client library panics if one of a request is longer than 64 KiB.
+const MAX_SERVER: usize = 2048;
 
 /// A target is not ours: it may answer slowly, and with anything. The largest answers that are needed are
 /// 50 pods, of 6 to 20 KB each. Up to 32 targets are asked at the same time.
@@ -170,6 +176,8 @@ async fn read(
 }
 
 fn refused(why: &str) -> TargetFailure {
+    // It may quote the kubeconfig.
+    let why = cut(why);
     TargetFailure::new(Reason::KubeconfigRefused, format!("the kubeconfig is refused: {why}"))
 }
 
@@ -197,7 +205,9 @@ pub(crate) async fn connect_with_file(
     let made = tokio::task::spawn_blocking(move || connected(config, TARGET_LIMITS));
     let slow = || refused("its program does not finish");
     let made = tokio::time::timeout(PROGRAM_TIMEOUT, made).await.map_err(|_elapsed| slow())?;
-    made.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    // The client library panics about a token that cannot be a header.
+    let odd = || refused("its program does not give a token that can be used");
+    made.unwrap_or_else(|_panic| Err(odd()))
 }
 
 /// Checks the file of [`connect_with_file`], without running a program of it. Returns its current
@@ -212,10 +222,9 @@ pub(crate) async fn check_file(path: &Path) -> Result<Option<String>, String> {
     if !user.is_empty() && !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
         return Err(format!("users has no {user:?}, which the current context names"));
     }
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|error| problem_of(&error))?;
+    let mut config = checked_config(kubeconfig, &KubeConfigOptions::default()).await?;
     (config.auth_info.exec, config.auth_info.auth_provider) = (None, None);
-    Client::try_from(config).map_err(|error| chain(&error))?;
+    Client::try_from(config).map_err(|error| problem_of_client(&error))?;
     Ok(context)
 }
 
@@ -235,10 +244,40 @@ fn problem_of(error: &KubeconfigError) -> String {
             format!("clusters has no {name:?}, which the current context names")
         }
         KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
-        KubeconfigError::ParseClusterUrl(_) => "the server of its cluster is not a URL".to_owned(),
+        KubeconfigError::ParseClusterUrl(_) => NOT_A_URL.to_owned(),
+        KubeconfigError::ParseCertificates(_) => {
+            "certificate-authority-data of its cluster is not PEM".to_owned()
+        }
         other => chain(other),
     }
 }
+
+/// Why there can be no client, by the name of a field. The library's message may quote a key.
+fn problem_of_client(error: &kube::Error) -> String {
+    let problem = match error {
+        kube::Error::InferKubeconfig(error) => return problem_of(error),
+        kube::Error::RustlsTls(RustlsTlsError::InvalidServerName(_)) => {
+            "tls-server-name of its cluster is not the name of a host"
+        }
+        kube::Error::RustlsTls(
+            RustlsTlsError::AddRootCertificate(_) | RustlsTlsError::NoValidNativeRootCA(_),
+        ) => "certificate-authority-data of its cluster is missing, or is not a certificate",
+        kube::Error::RustlsTls(_) => {
+            "client-certificate-data and client-key-data of its user are not a certificate and its \
+             key as PEM"
+        }
+        kube::Error::Auth(_) => "its program or token file gives no credentials",
+        kube::Error::ProxyProtocolDisabled { .. }
+        | kube::Error::ProxyProtocolUnsupported { .. } => {
+            "it would be used through a proxy, by its proxy-url or by HTTPS_PROXY, which is not \
+             supported"
+        }
+        _ => "no request can be made with what it contains",
+    };
+    problem.to_owned()
+}
+
+const NOT_A_URL: &str = "the server of its cluster is not a URL such as https://host:6443";
 
 async fn connect_within(text: &str, limits: RequestLimits) -> Result<Connected, TargetFailure> {
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| refused(&problem_of(&error)))?;
@@ -250,17 +289,69 @@ async fn config_of(
     kubeconfig: Kubeconfig,
     options: &KubeConfigOptions,
 ) -> Result<Config, TargetFailure> {
+    checked_config(kubeconfig, options).await.map_err(|problem| refused(&problem))
+}
+
+/// The configuration of a client, with which the client library does not panic. The error is what is wrong.
+async fn checked_config(
+    kubeconfig: Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Result<Config, String> {
     let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    let mut config = config.map_err(|error| refused(&problem_of(&error)))?;
+    let mut config = config.map_err(|error| problem_of(&error))?;
     // A small answer could become a large one.
     config.disable_compression = true;
-    Ok(config)
+    let server = &config.cluster_url;
+    let has_scheme = matches!(server.scheme_str(), Some("http" | "https"));
+    if !has_scheme || server.host().is_none() || server.to_string().len() > MAX_SERVER {
+        return Err(NOT_A_URL.to_owned());
+    }
+    // Every server would be refused, as if it did not respond.
+    if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
+        return Err("certificate-authority-data of its cluster has no certificate".to_owned());
+    }
+    if config.default_namespace.is_empty() {
+        "default".clone_into(&mut config.default_namespace);
+    }
+    if !is_namespace(&config.default_namespace) {
+        let namespace = &config.default_namespace;
+        return Err(format!("its context names {namespace:?}, which no namespace can be called"));
+    }
+    match field_that_is_no_header(&config.auth_info) {
+        Some(field) => Err(format!(
+            "{field} of its user has characters that a header cannot have, such as a line break"
+        )),
+        None => Ok(config),
+    }
+}
+
+fn is_namespace(name: &str) -> bool {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_edge = name.starts_with('-') || name.ends_with('-');
+    (1..=63).contains(&name.len()) && name.bytes().all(is_allowed) && !is_edge
+}
+
+/// The first field of a user that is sent as a header and cannot be one.
+fn field_that_is_no_header(user: &AuthInfo) -> Option<&'static str> {
+    // The library gives its secrets to whoever serializes them.
+    let fields = serde_json::to_value(user).unwrap_or_default();
+    let sent = ["token", "as", "as-uid", "as-groups", "as-user-extra"];
+    sent.into_iter().find(|field| !can_be_header(&fields[field]))
+}
+
+fn can_be_header(value: &Value) -> bool {
+    match value {
+        Value::String(text) => HeaderValue::from_str(text).is_ok(),
+        Value::Array(all) => all.iter().all(can_be_header),
+        Value::Object(fields) => fields.values().all(can_be_header),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
 }
 
 fn connected(config: Config, limits: RequestLimits) -> Result<Connected, TargetFailure> {
     let (namespace, server) = (config.default_namespace.clone(), config.cluster_url.to_string());
     let client = Client::try_from(config);
-    let client = client.map_err(|error| target_failure("use the kubeconfig", &error))?;
+    let client = client.map_err(|error| refused(&problem_of_client(&error)))?;
     Ok(Connected { client: limited(client, limits), namespace, server })
 }
 
@@ -318,116 +409,4 @@ fn is_in_the_clear(server: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kubeconfig(user: &str, cluster: &str) -> String {
-        kubeconfig_for("https://127.0.0.1:1", user, cluster)
-    }
-
-    fn kubeconfig_for(server: &str, user: &str, cluster: &str) -> String {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             contexts: [{{name: c, context: {{cluster: k, user: u, namespace: there}}}}]\n\
-             clusters: [{{name: k, cluster: {{server: '{server}'{cluster}}}}}]\n\
-             users: [{{name: u, user: {{{user}}}}}]\n"
-        )
-    }
-
-    #[tokio::test]
-    async fn a_kubeconfig_with_a_token_is_accepted() {
-        let connected = connect(&kubeconfig("token: t", "")).await.unwrap();
-        assert_eq!(connected.namespace, "there");
-        let other = connect(&kubeconfig_for("https://127.0.0.1:2", "token: t", "")).await.unwrap();
-        assert_ne!(connected.place(), other.place());
-        connect(&kubeconfig_for("http://127.0.0.1:1", "token: t", "")).await.unwrap();
-    }
-
-    #[tokio::test]
-    async fn clients_of_a_namespace_are_kept_whatever_others_have() {
-        let connected = connect(&kubeconfig("token: t", "")).await.unwrap();
-        let mut clients = ByNamespace::default();
-        clients.insert("one", 0, &connected);
-        let total = |clients: &ByNamespace<_>| clients.0.values().map(HashMap::len).sum::<usize>();
-        for namespace in ["a", "b", "c", "d", "e"] {
-            for key in 0..MAX_CLIENTS {
-                clients.insert(namespace, key, &connected);
-                assert!(total(&clients) <= MAX_CLIENTS);
-            }
-        }
-        assert!(clients.get("one", &0).is_some());
-    }
-
-    /// A text of some KB must not become gigabytes.
-    #[tokio::test]
-    async fn a_kubeconfig_that_repeats_its_parts_is_refused() {
-        let with_levels = |count: usize| {
-            let levels = (1..=count).map(|level| {
-                let parts = vec![format!("*a{}", level.saturating_sub(1)); 10].join(", ");
-                format!("- name: e{level}\n  extension: &a{level} [{parts}]\n")
-            });
-            let first = "extensions:\n- name: e0\n  extension: &a0 [x, x, x]\n";
-            format!("{}{first}{}", kubeconfig("token: t", ""), levels.collect::<String>())
-        };
-        connect(&with_levels(1)).await.unwrap();
-        let failure = connect(&with_levels(11)).await.err().unwrap();
-        assert_eq!(failure.reason, Reason::KubeconfigRefused);
-    }
-
-    #[tokio::test]
-    async fn what_runs_programs_or_reads_files_is_refused_by_name() {
-        let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh}";
-        for (user, cluster, field) in [
-            (exec, "", "exec"),
-            ("auth-provider: {name: gcp}", "", "auth-provider"),
-            ("tokenFile: /etc/passwd", "", "tokenFile"),
-            ("client-certificate: /c", "", "client-certificate"),
-            ("client-key: /k", "", "client-key"),
-            ("token: t", ", certificate-authority: /ca", "certificate-authority"),
-            ("token: t", ", insecure-skip-tls-verify: true", "insecure-skip-tls-verify"),
-            ("token: t", ", proxy-url: 'http://127.0.0.1:2'", "proxy-url"),
-        ] {
-            let failure = connect(&kubeconfig(user, cluster)).await.err().unwrap();
-            assert_eq!(failure.reason, Reason::KubeconfigRefused, "{field}");
-            assert!(failure.message.contains(&format!("refused: {field} would")), "{failure}");
-        }
-        for server in ["http://10.0.0.1:80", "http://127.0.0.1:80@10.0.0.1", "ftp://127.0.0.1"] {
-            let plain = kubeconfig_for(server, "token: t", "");
-            let failure = connect(&plain).await.err().unwrap();
-            assert!(failure.message.contains("refused: server would"), "{server}: {failure}");
-        }
-        let failure = connect("token: very-secret").await.err().unwrap();
-        assert!(!failure.message.contains("very-secret"), "{failure}");
-    }
-
-    #[tokio::test]
-    async fn a_file_that_cannot_be_used_says_why_by_its_field() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("kubeconfig");
-        let check = async |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            check_file(&path).await
-        };
-        let good = kubeconfig("token: t", "");
-        assert_eq!(check(&good).await.unwrap().as_deref(), Some("c"));
-        // It is not run yet.
-        let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /no/such}";
-        check(&kubeconfig(exec, "")).await.unwrap();
-        let secret = "users: [{name: {token: very-secret}}]\n";
-        for (text, problem) in [
-            ("", "it has no current-context"),
-            (secret, "it is not a kubeconfig: see line 1"),
-            (&good.replace("current-context: c\n", ""), "it has no current-context"),
-            (&good.replace("current-context: c", "current-context: d"), "contexts has no \"d\""),
-            (&good.replace("cluster: k,", "cluster: other,"), "clusters has no \"other\""),
-            (&good.replace("user: u,", "user: other,"), "users has no \"other\""),
-            (&good.replace("server:", "address:"), "its cluster has no server"),
-            (&good.replace("https://127.0.0.1:1", "a b"), "is not a URL"),
-            (&kubeconfig("token: t", ", certificate-authority: no-such-file"), "no-such-file"),
-            (&kubeconfig("client-certificate-data: '*', client-key-data: '*'", ""), "certificate"),
-        ] {
-            let found = check(text).await.unwrap_err();
-            assert!(found.contains(problem) && !found.contains("very-secret"), "{found}");
-        }
-    }
-}
+mod tests;

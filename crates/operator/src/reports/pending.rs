@@ -40,6 +40,12 @@ const MAX_NAMESPACE_BYTES: usize = MAX_TOTAL_BYTES / 4;
 /// everything.
 const SMALL_BYTES: usize = 256 * 1024;
 
+/// The maximum size of such lists, beyond that of all: 64 of them.
+const MAX_SMALL_TOTAL_BYTES: usize = 16 * 1024 * 1024;
+
+/// The same of the clusters of one namespace.
+const MAX_SMALL_NAMESPACE_BYTES: usize = MAX_SMALL_TOTAL_BYTES / 4;
+
 /// What a running job takes in memory besides the text of its ranks.
 const RUNNING_JOB_BYTES: usize = 64;
 
@@ -303,14 +309,19 @@ fn max_bytes<'a>(
     namespace: &str,
     uid: &str,
 ) -> usize {
-    let (mut total, mut of_namespace) = (0_usize, 0_usize);
+    let (mut total, mut of_namespace, mut small_of_namespace) = (0_usize, 0_usize, 0_usize);
     for (_, list) in lists.filter(|(other, _)| *other != uid) {
-        total = total.saturating_add(list.bytes());
+        let bytes = list.bytes();
+        total = total.saturating_add(bytes);
         if list.namespace == namespace {
-            of_namespace = of_namespace.saturating_add(list.bytes());
+            of_namespace = of_namespace.saturating_add(bytes);
+            small_of_namespace = small_of_namespace.saturating_add(bytes.min(SMALL_BYTES));
         }
     }
-    let left = MAX_TOTAL_BYTES.saturating_sub(total).max(SMALL_BYTES);
+    let may_be_small = total + SMALL_BYTES <= MAX_TOTAL_BYTES + MAX_SMALL_TOTAL_BYTES
+        && small_of_namespace + SMALL_BYTES <= MAX_SMALL_NAMESPACE_BYTES;
+    let least = if may_be_small { SMALL_BYTES } else { 0 };
+    let left = MAX_TOTAL_BYTES.saturating_sub(total).max(least);
     MAX_BYTES.min(left).min(MAX_NAMESPACE_BYTES.saturating_sub(of_namespace))
 }
 

@@ -147,7 +147,7 @@ async fn the_stored_jobs_of_all_clusters_are_limited_in_size() {
         let listed = store(&namespace, &format!("{cluster}"), full());
         assert!(listed.is_some_and(|bytes| bytes > SMALL_BYTES - 8000), "{cluster}");
     }
-    let most = MAX_TOTAL_BYTES + MAX_BYTES + 36 * SMALL_BYTES;
+    let most = MAX_TOTAL_BYTES + MAX_SMALL_TOTAL_BYTES;
     assert!(stored() > MAX_TOTAL_BYTES - MAX_BYTES && stored() < most, "{}", stored());
     assert!(store("other", "small", page(1, 0, 1000, 1000)).is_some());
     let count = shown(&reports.lock()["small"].pending);
@@ -162,6 +162,37 @@ async fn the_stored_jobs_of_all_clusters_are_limited_in_size() {
     reports.forget_pending();
     assert_eq!(stored(), 0);
     assert!(store("greedy", "greedy-39", full()).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_lists_are_limited_in_total_as_well() {
+    let reports = reports();
+    let attributes = [("a".to_owned(), "x".repeat(60_000).into())].into();
+    let job = PendingJob { attributes, ..PendingJob::default() };
+    let page = |count: u32| PendingPage {
+        jobs: vec![job.clone(); count as usize],
+        ..page(1, 0, count, 0)
+    };
+    let stored = || -> usize { reports.lock().values().map(|it| it.pending.bytes()).sum() };
+    let store = |namespace: &str, cluster: usize, count| {
+        let uid = format!("{namespace}-{cluster}");
+        reports.jobs(&uid, |_| true);
+        reports.store_pending(namespace, &uid, page(count));
+        reports.jobs(&uid, |_| true).head.listed
+    };
+    for namespace in ["a", "b", "c", "d"] {
+        for cluster in 0..5 {
+            store(namespace, cluster, 69);
+        }
+    }
+    let large = stored();
+    assert!(large > MAX_TOTAL_BYTES - MAX_BYTES, "{large}");
+    let store_small =
+        |namespace: &str| (0..100).filter(|cluster| store(namespace, 100 + cluster, 4)).count();
+    let of_namespaces = ["e", "f", "g", "h", "i", "j"].map(store_small);
+    assert!(of_namespaces[0] >= 16 && of_namespaces[5] == 0, "{of_namespaces:?}");
+    assert!(stored() <= MAX_TOTAL_BYTES + MAX_SMALL_TOTAL_BYTES, "{}", stored());
+    assert!(stored() > MAX_TOTAL_BYTES + MAX_SMALL_TOTAL_BYTES - MAX_BYTES, "{}", stored());
 }
 
 #[tokio::test(start_paused = true)]
