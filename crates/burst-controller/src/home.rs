@@ -21,6 +21,9 @@ pub(crate) struct Home {
     pub(crate) settings: Settings,
     /// The namespaces that an administrator has listed. Others are not served.
     pub(crate) served: BTreeSet<String>,
+    /// Whether programs of users may make clusters. The right to create Jobs does not say it: the program
+    /// for Google Kubernetes Engine needs the same.
+    pub(crate) commands: bool,
     /// The image of the program that makes clusters of Google Kubernetes Engine, if there may be any.
     pub(crate) gke_image: Option<String>,
 }

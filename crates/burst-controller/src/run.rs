@@ -41,6 +41,8 @@ pub struct Options {
     pub token: Token,
     /// How brokers elsewhere are rendered.
     pub settings: Settings,
+    /// Whether programs of users may make clusters.
+    pub commands: bool,
     /// The image of the program that makes clusters of Google Kubernetes Engine. Unset: none are made.
     pub gke_image: Option<String>,
 }
@@ -152,6 +154,7 @@ fn start(client: Client, operator: Client, probes: TcpListener, options: Options
             client,
             settings: options.settings,
             served: options.served,
+            commands: options.commands,
             gke_image: options.gke_image,
         },
         stores: stores.clone(),

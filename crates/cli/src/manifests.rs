@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::builder::NonEmptyStringValueParser;
 use flux_operator_install::{BurstClusters, InstallSettings, crds, operator_objects};
 use serde_json::Value;
 
+use crate::number::number;
 use crate::{crd, image, print};
 
 /// Print the manifests that install the operator in a cluster as YAML, for
@@ -54,11 +56,16 @@ pub(crate) struct Arguments {
     /// Image of the program flux-operator-gke, with which the burst controller has clusters of Google
     /// Kubernetes Engine made for targets of the kind gke. It runs as Jobs in the namespaces that are
     /// served, with any ServiceAccount of the namespace.
-    #[arg(long, value_name = "IMAGE", requires = "burst_namespace")]
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        requires = "burst_namespace",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     burst_gke: Option<String>,
 
     /// Number of replicas. One is the leader, the others are on standby.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = number(1..=u16::MAX))]
     replicas: u16,
 
     /// DNS domain of the Kubernetes cluster.

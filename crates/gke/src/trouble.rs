@@ -53,6 +53,7 @@ impl Trouble {
             (Some(401), _) | (_, Some(Code::Unauthenticated)) => {
                 Trouble::fail(GkeFailure::Credentials, text)
             }
+            _ if is_rate_limit(&said) => Trouble::Passing(text),
             // Google refuses a quota as it refuses a permission: only the text differs.
             (Some(403), _) | (_, Some(Code::PermissionDenied)) if is_about_quota(&said) => {
                 Trouble::fail(GkeFailure::Quota, text)
@@ -99,6 +100,12 @@ impl Trouble {
 /// request", and "you must request an increase of your Google Compute Engine quota".
 fn is_about_quota(text: &str) -> bool {
     text.to_ascii_lowercase().contains("quota")
+}
+
+/// Whether Google's text says that there were too many requests. "Insufficient tokens for quota 'default'
+/// and limit 'USER-100s'" has the words of a quota that is too small, and passes.
+fn is_rate_limit(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("insufficient tokens for quota")
 }
 
 /// Whether a token could not be had just now.

@@ -35,6 +35,8 @@ fn burst_deployment(settings: &InstallSettings) -> Deployment {
     ];
     let served = settings.burst_namespaces.iter();
     arguments.extend(served.map(|namespace| format!("--serve={namespace}")));
+    // The rights alone do not say it: those for --gke-image are the same.
+    arguments.extend(settings.burst_clusters.commands.then(|| "--commands".to_owned()));
     arguments.extend(settings.gke_image.iter().map(|image| format!("--gke-image={image}")));
     if let Some(watched) = &settings.watched_namespace {
         arguments.push(format!("--namespace={watched}"));

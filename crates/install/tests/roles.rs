@@ -98,6 +98,9 @@ fn b36_programs_that_make_clusters_are_run_only_if_they_are_allowed() {
     };
     assert!(arguments(&gke).contains(&format!("--gke-image={image}")));
     assert!(!arguments(&users).contains("--gke-image"));
+    // The rights are the same, so the controller is told which programs it may run.
+    assert!(arguments(&users).contains("--commands"));
+    assert!(!arguments(&gke).contains("--commands") && !arguments(&none).contains("--commands"));
 }
 
 #[test]

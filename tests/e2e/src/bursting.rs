@@ -94,6 +94,7 @@ impl TestNamespace {
             .args(["burst-controller", "--bind", "127.0.0.1:0", "--agent-image", AGENT_IMAGE])
             .args(["--namespace", &self.namespace, "--serve", &self.namespace])
             .args(["--operator-url", &self.report_url()?])
+            .args(self.burst_clusters.commands.then_some("--commands"))
             .arg("--token-file")
             .arg(path("token"))
             .env("KUBECONFIG", path("kubeconfig"))
@@ -115,6 +116,7 @@ impl TestNamespace {
             served: BTreeSet::from([self.namespace.clone()]),
             operator_url: self.report_url()?,
             token: Token::Text(token),
+            commands: self.burst_clusters.commands,
             gke_image: self.gke_image.clone(),
             settings: Settings {
                 agent_image: AGENT_IMAGE.into(),

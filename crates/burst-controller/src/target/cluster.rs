@@ -3,13 +3,13 @@
 
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    Presence, TargetFailure, TargetView, joiner, joiner_trouble, object_name,
+    Presence, TargetFailure, TargetView, joiner, joiner_nodes, joiner_patch, joiner_trouble,
+    object_name,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
 
 use super::{Pool, Target};
 use crate::errors::{chain, exists_already, is_not_found};
@@ -42,7 +42,7 @@ impl Target for SameCluster {
                     None => Presence::Complete,
                     Some(_) => Presence::Leaving,
                 },
-                nodes: joiner.spec.size,
+                nodes: joiner_nodes(&joiner),
                 // One that waits for ranks has no pods, and one that shrinks has more than it should.
                 present: Some(joiner.status.as_ref().map_or(0, |status| status.size)),
                 trouble: joiner_trouble(&joiner),
@@ -67,7 +67,7 @@ impl Target for SameCluster {
 
     fn scale<'a>(&'a self, pool: Pool<'a>, nodes: i32) -> BoxFuture<'a, Result<(), TargetFailure>> {
         async move {
-            let patch = Patch::Merge(json!({ "spec": { "size": nodes } }));
+            let patch = Patch::Merge(joiner_patch(nodes));
             let name = object_name(pool.burst);
             match self.miniclusters.patch(&name, &PatchParams::default(), &patch).await {
                 Ok(_) => Ok(()),

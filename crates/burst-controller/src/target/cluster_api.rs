@@ -90,20 +90,11 @@ impl Maker for ClusterApi {
             let found = self.clusters(burst).get_opt(&object_name(burst)).await;
             let found = found.map_err(|error| failure("get a Cluster", &error))?;
             let Some(cluster) = found else { return Ok(Presence::Nothing) };
-            let presence = cluster_api_presence(&cluster);
-            if presence != Presence::ClusterReady {
-                return Ok(presence);
-            }
             let namespace = burst.namespace().unwrap_or_default();
             let name = cluster_secret(burst);
             let secret = self.home.api::<Secret>(&namespace).get_metadata_opt(&name).await;
             let secret = secret.map_err(|error| failure("read its kubeconfig", &error))?;
-            Ok(match secret {
-                Some(_) => presence,
-                None => Presence::ClusterComing(format!(
-                    "Cluster API has not written Secret {name} yet"
-                )),
-            })
+            Ok(cluster_api_presence(burst, &cluster, secret.is_some()))
         }
         .boxed()
     }
@@ -115,12 +106,14 @@ impl Maker for ClusterApi {
     ) -> BoxFuture<'a, Result<bool, TargetFailure>> {
         async move {
             let clusters = self.clusters(burst);
-            let template = self.template(burst).await?;
-            // Cluster API would choose which machines to delete, and jobs may run on them. Machines are
-            // added here, and deleted with the whole cluster.
             let known = clusters.get_opt(&object_name(burst)).await;
             let known = known.map_err(|error| failure("get a Cluster", &error))?;
-            let nodes = known.as_ref().and_then(cluster_nodes).unwrap_or(nodes).max(nodes);
+            // Cluster API would choose which machines to delete, and jobs may run on them. Machines are
+            // added here, and deleted with the whole cluster.
+            if known.as_ref().and_then(cluster_nodes).is_some_and(|made| made >= nodes) {
+                return Ok(true);
+            }
+            let template = self.template(burst).await?;
             let cluster = cluster_api_cluster(burst, &self.target, template.as_deref(), nodes)?;
             let parameters = PatchParams::apply(&field_manager(burst)).force();
             let name = cluster.name_any();

@@ -5,7 +5,7 @@ use flux_operator_api::burst::{CommandTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
     BURST_LABEL, CommandJobs, Deletion, Growth, Presence, TargetFailure, cluster_secret,
-    command_presence, down_job, gke_job, may_exist, object_name,
+    command_presence, down_job, gke_job, may_exist, needs_permission, object_name,
 };
 use flux_operator_wire::KUBECONFIG_KEY;
 use futures::FutureExt;
@@ -62,14 +62,30 @@ impl Command {
     /// An error of the controller's own Kubernetes cluster.
     fn failure(&self, doing: &str, error: &kube::Error) -> TargetFailure {
         if is_forbidden(error) {
-            let message = format!(
-                "the burst controller may not {doing} for a program: an administrator has to allow it \
-                 (flux-operator manifests {})",
-                self.kind.option()
-            );
-            return TargetFailure::new(Reason::ClusterNotAllowed, message);
+            return self.not_allowed(&format!("{doing} for a program"));
         }
         TargetFailure::new(Reason::TargetRefused, format!("failed to {doing}: {}", chain(error)))
+    }
+
+    /// A failure that only an administrator can mend.
+    fn not_allowed(&self, doing: &str) -> TargetFailure {
+        let message = format!(
+            "the burst controller may not {doing}: an administrator has to allow it \
+             (flux-operator manifests {})",
+            self.kind.option()
+        );
+        TargetFailure::new(Reason::ClusterNotAllowed, message)
+    }
+
+    /// Fails if an administrator has not allowed that clusters are made in this way.
+    fn check_permission(&self) -> Result<(), TargetFailure> {
+        match self.kind {
+            ProgramKind::OfUser if !self.home.commands => {
+                Err(self.not_allowed("run programs of users"))
+            }
+            // Without the administrator's image there is no such program.
+            ProgramKind::OfUser | ProgramKind::Gke => Ok(()),
+        }
     }
 
     async fn existing(&self, burst: &Burst) -> Result<CommandJobs, TargetFailure> {
@@ -121,6 +137,9 @@ impl Command {
 impl Maker for Command {
     fn observe<'a>(&'a self, burst: &'a Burst) -> BoxFuture<'a, Result<Presence, TargetFailure>> {
         async move {
+            if needs_permission(burst) {
+                self.check_permission()?;
+            }
             let jobs = self.existing(burst).await?;
             let secrets = self.home.api::<Secret>(&burst.namespace().unwrap_or_default());
             let secret = secrets.get_metadata_opt(&cluster_secret(burst)).await;
@@ -140,7 +159,11 @@ impl Maker for Command {
             match jobs.next_growth(burst, &self.target, nodes) {
                 Growth::Enough => Ok(true),
                 Growth::Wait => Ok(false),
-                Growth::Run(job) => self.create(*job, burst).await.map(|()| false),
+                Growth::Run(job) => {
+                    // The permission may have been withdrawn since.
+                    self.check_permission()?;
+                    self.create(*job, burst).await.map(|()| false)
+                }
                 Growth::Retry(job, why) => {
                     self.delete_job(job, burst).await?;
                     let message = format!(
@@ -195,3 +218,6 @@ impl Maker for Command {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,7 @@ fn down_that_is_killed_at_any_request_is_continued() {
 #[test]
 fn down_deletes_whatever_up_has_made() {
     run_test(async || {
+        let mut kills = 0;
         for request in 1..MANY {
             let fake = fake().await;
             let settings = settings(&fake);
@@ -95,7 +96,9 @@ fn down_deletes_whatever_up_has_made() {
             if is_finished {
                 break;
             }
+            kills += 1;
         }
+        assert!(kills >= 12, "only {kills} requests were cut");
     });
 }
 
@@ -103,10 +106,13 @@ fn down_deletes_whatever_up_has_made() {
 fn passing_faults() -> Vec<Fault> {
     let refused = |code, status, text: &str| Fault::Refused(code, status, text.into());
     let too_many = "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute'";
+    let no_tokens = "Insufficient tokens for quota 'default' and limit 'USER-100s' of service \
+                     'container.googleapis.com'";
     vec![
         Fault::LostBefore,
         Fault::LostAfter,
         refused(429, "RESOURCE_EXHAUSTED", too_many),
+        refused(429, "RESOURCE_EXHAUSTED", no_tokens),
         refused(503, "UNAVAILABLE", "The service is currently unavailable."),
         refused(500, "INTERNAL", "Internal error encountered."),
     ]

@@ -114,6 +114,22 @@ fn leftovers_are_listed_and_other_clusters_are_not() {
     });
 }
 
+/// The role of the guide has no verb more than the program needs: to apply an object that does not exist,
+/// Kubernetes asks for `create` and `patch`.
+#[test]
+fn the_role_of_the_guide_at_home_is_that_of_the_requests_there() {
+    run_test(async || {
+        let fake = fake().await;
+        whole_way(&fake).await;
+        let called = fake.methods();
+        let at_home: BTreeSet<&str> =
+            called.iter().filter_map(|it| it.strip_prefix("home ")).collect();
+        assert_eq!(at_home, BTreeSet::from(["PATCH secrets"]));
+        let role = "kubectl create role gke-maker --verb create,patch --resource secrets\n";
+        assert!(GUIDE.contains(role), "the guide has another role");
+    });
+}
+
 /// A request of Google's API, or of the API of a new cluster, and the permissions that Google requires.
 const PERMISSIONS: [(&str, &[&str]); 11] = [
     ("GetCluster", &["container.clusters.get"]),

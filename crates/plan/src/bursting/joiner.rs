@@ -5,10 +5,25 @@ use flux_operator_api::minicluster::{Join, PodSpec};
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::names::{burst_annotations, burst_labels, object_name};
 use super::remote_pool::pods_of;
 use crate::joining::broker_spec;
+
+/// The merge patch of a joiner that has `nodes` nodes afterwards. Without any it is suspended: the operator
+/// drains its ranks, and waits for the jobs on them.
+pub fn joiner_patch(nodes: i32) -> Value {
+    match nodes {
+        0 => json!({ "spec": { "suspend": true } }),
+        _ => json!({ "spec": { "size": nodes, "suspend": false } }),
+    }
+}
+
+/// How many nodes a joiner should have.
+pub fn joiner_nodes(joiner: &MiniCluster) -> i32 {
+    if joiner.spec.suspend { 0 } else { joiner.spec.size }
+}
 
 /// The MiniCluster that joins `cluster`, with the brokers of a Burst. What names objects of the
 /// namespace, such as volumes, is left out, as in other clusters: another node pool may not have them.

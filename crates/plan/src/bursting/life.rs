@@ -168,10 +168,12 @@ fn bring_up(
     if !has_finalizer(burst) {
         return (Some(BurstStep::AddFinalizer), Stage::Preparing);
     }
-    if let Some(problem) = unreachable_cluster(burst, cluster) {
-        return (None, Stage::Blocked(problem));
-    }
     let closing = closing_reason(burst, progress, observed);
+    if let Some(problem) = unreachable_cluster(burst, cluster) {
+        // None of its brokers is part of the instance: there is nothing to drain.
+        let step = closing.map(|why| BurstStep::DeleteSelf(why.to_owned()));
+        return (step, Stage::Blocked(problem));
+    }
     let keep = match closing {
         Some(_) => Some(0),
         None => burst.spec.target.scaling.as_ref().map(|_| burst.spec.nodes),
@@ -182,10 +184,16 @@ fn bring_up(
         return (Some(step), Stage::Preparing);
     }
     if let Some(why) = closing {
-        // What is known of jobs is some seconds old: one may have started. The operator drains the ranks
-        // of a joiner when that is deleted.
-        let is_drained = progress.lease.is_none_or(|it| it.is_drained_from(0));
-        let can_leave = if wanted.is_some() { is_drained } else { !has_jobs(progress, observed) };
+        // What is known of jobs is some seconds old: one may have started.
+        let lease = progress.lease;
+        let can_leave = match wanted.is_some() {
+            true => lease.is_none_or(|it| it.is_drained_from(0)),
+            // A joiner without nodes keeps its ranks as long as jobs run on them.
+            false if view.presence == Presence::Complete && view.nodes > 0 => {
+                return (Some(BurstStep::Scale(0)), Stage::Draining);
+            }
+            false => lease.is_none_or(|it| it.ranks.is_empty()),
+        };
         let step = can_leave.then(|| BurstStep::DeleteSelf(why.to_owned()));
         return (step, Stage::Draining);
     }
@@ -273,7 +281,7 @@ fn give_back_reason(
     if now >= lifetime_end(burst) {
         return Some("its lifetime is over".to_owned());
     }
-    // A user is told what has failed, and decides.
+    // A user's Burst stays: its conditions say what has failed.
     burst.owning_policy()?;
     let view = observed.target.as_ref().and_then(|it| it.as_ref().ok());
     if let Some(Presence::ClusterFailed(why)) = view.map(|view| &view.presence) {
@@ -298,7 +306,7 @@ fn closing_reason(
     observed: &BurstObserved<'_>,
 ) -> Option<&'static str> {
     if burst.spec.drain {
-        return Some("it was to be drained");
+        return Some("spec.drain is set, and no job runs on its nodes");
     }
     let until = idle_until(burst, burst.status.as_ref()?)?;
     let is_idle = observed.running.is_some() && !has_jobs(progress, observed);

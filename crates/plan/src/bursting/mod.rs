@@ -26,14 +26,15 @@ pub use isolated::{
     CUT_KEY, HomeAnswer, HomeJob, IsolatedObjects, OUTPUT_KEY, RECORD_SECONDS, after_output,
     home_order, isolated_objects, isolated_secret_name, keeps_cluster, needs_jobspec, output_name,
 };
-pub use joiner::{joiner, joiner_trouble};
+pub use joiner::{joiner, joiner_nodes, joiner_patch, joiner_trouble};
 pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
     CommandJobs, Deletion, Growth, ObservedCluster, asks_inside, cluster_api_cluster,
-    cluster_api_kind, cluster_api_presence, cluster_nodes, cluster_secret, command_presence,
-    creates_inside, down_job, gke_command, gke_job, may_exist, up_job,
+    cluster_api_kind, cluster_api_presence, cluster_nodes, cluster_secret, cluster_secret_name,
+    command_presence, creates_inside, down_job, gke_command, gke_job, is_command_job, may_exist,
+    needs_permission, up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,

@@ -14,7 +14,7 @@ pub const BURST_FINALIZER: &str = "flux-framework.org/bursts";
 /// The label with the uid of the MiniCluster whose instance the brokers join.
 pub const BURST_CLUSTER_LABEL: &str = "flux-framework.org/burst-cluster";
 
-/// The label with the whole hash, of which the name has only a part.
+/// The label with the first 32 digits of the hash, of which the name has fewer.
 const HASH_LABEL: &str = "flux-framework.org/burst-hash";
 
 /// The annotation with the namespace and name of the Burst, for people at the target.

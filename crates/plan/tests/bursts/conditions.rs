@@ -127,6 +127,14 @@ fn a_minicluster_that_is_not_exposed_cannot_be_joined_from_elsewhere() {
     flux.bursting.as_mut().unwrap().expose = None;
     world.settle();
     assert_eq!(world.reason("Prepared"), "False NotExposed");
+    // None of its brokers is part of the instance.
+    let mut drained = World::new(json!({}));
+    drained.settle();
+    let flux = drained.cluster.as_mut().unwrap().spec.flux.as_mut().unwrap();
+    flux.bursting.as_mut().unwrap().expose = None;
+    drained.burst.as_mut().unwrap().spec.drain = true;
+    drained.settle();
+    assert!(drained.burst.is_none() && !drained.has_any(), "{:?}", drained.steps);
     assert_eq!(world.steps, ["AddFinalizer"]);
 }
 

@@ -226,6 +226,26 @@ fn a_job_that_starts_when_the_idle_time_is_over_keeps_the_burst() {
     expect_gone(&world);
 }
 
+/// The same with a joiner: it is suspended, so that the operator drains its ranks.
+#[test]
+fn a_job_that_starts_when_the_idle_time_is_over_keeps_a_burst_in_the_same_cluster() {
+    let target = json!({ "name": "here", "maxNodes": 4, "kubeconfig": null, "cluster": {} });
+    let mut world = ready(json!({ "idleSeconds": 100, "target": target }));
+    world.started = vec!["3".parse().unwrap()];
+    world.pass(100);
+    world.settle();
+    assert_eq!(world.target.nodes, 0, "no other job starts there");
+    assert_eq!(world.deleted_for, None, "the job would be lost");
+    world.running = std::mem::take(&mut world.started);
+    world.settle();
+    assert_eq!((world.target.nodes, world.reason("Ready").as_str()), (2, "True Joined"));
+    world.running.clear();
+    world.settle();
+    world.pass(100);
+    world.settle();
+    expect_gone(&world);
+}
+
 /// In a busy queue there is always a job that would start.
 #[test]
 fn a_burst_that_is_drained_lets_its_jobs_finish_and_gets_no_other() {
@@ -235,6 +255,20 @@ fn a_burst_that_is_drained_lets_its_jobs_finish_and_gets_no_other() {
     world.settle();
     assert_eq!(keep(&world), Some(0));
     assert_eq!(world.reason("GivingBack"), "True Draining");
+    assert!(world.has_any() && world.status().giving_back_since.is_empty());
+    world.running.clear();
+    world.settle();
+    expect_gone(&world);
+}
+
+#[test]
+fn a_burst_in_the_same_cluster_that_is_drained_waits_for_its_jobs() {
+    let target = json!({ "name": "here", "maxNodes": 4, "kubeconfig": null, "cluster": {} });
+    let mut world = ready(json!({ "graceSeconds": 0, "target": target }));
+    world.running = vec!["3".parse().unwrap()];
+    world.burst.as_mut().unwrap().spec.drain = true;
+    world.settle();
+    assert_eq!((world.target.nodes, world.reason("GivingBack").as_str()), (0, "True Draining"));
     assert!(world.has_any() && world.status().giving_back_since.is_empty());
     world.running.clear();
     world.settle();

@@ -4,8 +4,8 @@ use flux_operator_api::burst::{ClusterApiTarget, CommandTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
     CommandJobs, Deletion, Growth, ObservedCluster, Presence, cluster_api_cluster,
-    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, down_job, may_exist,
-    object_name, up_job,
+    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, down_job,
+    is_command_job, may_exist, needs_permission, object_name, remote_secret_name, up_job,
 };
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -167,12 +167,15 @@ fn a_template_of_anything_else_is_refused() {
 
 #[test]
 fn a_cluster_is_ready_when_its_control_plane_is_and_says_what_it_waits_for() {
-    let presence = |cluster: Value| {
+    let of = |burst: &Burst, cluster: Value, has_secret| {
         let mut object = json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
             "metadata": { "name": "c" }, "spec": { "topology": {} } });
         flux_operator_testkit::merge(&mut object, &cluster);
-        cluster_api_presence(&serde_json::from_value::<ObservedCluster>(object).unwrap())
+        let observed: ObservedCluster = serde_json::from_value(object).unwrap();
+        cluster_api_presence(burst, &observed, has_secret)
     };
+    let burst = burst(&json!({}));
+    let presence = |cluster: Value| of(&burst, cluster, true);
     let coming = |text: &str| Presence::ClusterComing(text.to_owned());
     assert_eq!(presence(json!({})), coming("Cluster c is Pending"));
     let status = json!({ "status": { "phase": "Provisioning", "conditions": [
@@ -183,6 +186,11 @@ fn a_cluster_is_ready_when_its_control_plane_is_and_says_what_it_waits_for() {
     assert_eq!(presence(status), coming("Cluster c is Provisioning: no quota for VMs"));
     let ready = json!({ "status": { "initialization": { "controlPlaneInitialized": true } } });
     assert_eq!(presence(ready.clone()), Presence::ClusterReady);
+    let secret = cluster_secret(&burst);
+    let waits = coming(&format!("Cluster API has not written Secret {secret} yet"));
+    assert_eq!(of(&burst, ready.clone(), false), waits);
+    // It was there before: credentials are missing, and brokers may be fine.
+    assert_eq!(of(&prepared(), ready.clone(), false), Presence::ClusterReady);
     let mut leaving = ready;
     leaving["metadata"] = json!({ "deletionTimestamp": "2026-05-04T10:00:00Z" });
     assert_eq!(presence(leaving), Presence::Leaving);
@@ -264,14 +272,59 @@ fn a_program_is_done_when_it_has_finished_and_written_the_secret() {
     let grows = presence(&[(Some("Complete"), 0), (None, 1)], false);
     assert!(matches!(grows, Presence::ClusterComing(_)), "{grows:?}");
     // It was there before: credentials are missing, and brokers may be fine.
-    let mut prepared = burst.clone();
-    let was = json!({ "conditions": [{ "type": "Prepared", "status": "True", "reason": "Prepared",
-        "message": "", "lastTransitionTime": start().to_string() }] });
-    prepared.status = Some(serde_json::from_value(was).unwrap());
-    let lost = command_presence(&prepared, &jobs(&prepared, &[(Some("Complete"), 0)], None), false);
-    assert_eq!(lost, Presence::ClusterReady);
+    let complete = jobs(&burst, &[(Some("Complete"), 0)], None);
+    assert_eq!(command_presence(&prepared(), &complete, false), Presence::ClusterReady);
     let why = why_failed(presence(&[(Some("Failed"), 0)], false));
     assert!(why.starts_with("it ended; see kubectl logs -n ns job/burst-"), "{why}");
+}
+
+/// Brokers of a Burst have the same label, and are not the Jobs of its program.
+#[test]
+fn jobs_of_programs_are_recognized_by_their_names() {
+    let burst = burst(&json!({}));
+    let name = object_name(&burst);
+    for job in [up_job(&burst, &command(), 3), down_job(&burst, &command())] {
+        assert!(is_command_job(&name, &job.name_any()), "{}", job.name_any());
+        assert!(!is_command_job("burst-ffffffffffff", &job.name_any()), "it is of another Burst");
+    }
+    let brokers = [name.clone(), remote_secret_name(&name), format!("{name}-up-x")];
+    for other in brokers.iter().map(String::as_str).chain(["", "other-down"]) {
+        assert!(!is_command_job(&name, other), "{other}");
+    }
+}
+
+#[test]
+fn what_may_have_been_made_is_deleted_without_permission() {
+    let burst_of = |was_made: bool, is_deleting: bool| {
+        let mut burst = burst(&json!({}));
+        let deleted = is_deleting.then(|| Time("2026-05-04T10:00:00Z".parse().unwrap()));
+        burst.metadata.deletion_timestamp = deleted;
+        let status = json!({ "clusterMade": was_made });
+        burst.status = Some(serde_json::from_value(status).unwrap());
+        burst
+    };
+    assert!(needs_permission(&burst(&json!({}))), "it has no status yet");
+    assert!(needs_permission(&burst_of(false, false)));
+    for (was_made, is_deleting) in [(true, false), (true, true), (false, true)] {
+        assert!(!needs_permission(&burst_of(was_made, is_deleting)), "{was_made} {is_deleting}");
+    }
+}
+
+/// Others may delete its Jobs and the Secret, by the label that all objects of a Burst have.
+#[test]
+fn the_cluster_of_a_run_is_neither_lost_nor_made_again_when_its_records_are_deleted() {
+    let none = jobs(&burst(&json!({})), &[], None);
+    let presence = |made: bool, run: Value| {
+        let mut burst = burst(&json!({ "isolatedJob": "ƒ1" }));
+        let status = json!({ "clusterMade": made, "run": run });
+        burst.status = Some(serde_json::from_value(status).unwrap());
+        command_presence(&burst, &none, false)
+    };
+    let running = json!({ "state": "Running", "mayHaveRun": true });
+    assert_eq!(presence(true, running.clone()), Presence::ClusterReady);
+    assert_eq!(presence(true, json!({ "state": "Finishing" })), Presence::ClusterReady);
+    assert_eq!(presence(true, json!({ "state": "Starting" })), Presence::Nothing);
+    assert_eq!(presence(false, running), Presence::Nothing, "it was deleted");
 }
 
 /// It would choose which nodes to delete, and jobs may run on them.
@@ -340,6 +393,15 @@ fn a_cluster_is_deleted_only_when_no_program_makes_it_any_more() {
     let none = jobs(&burst, &[], None);
     assert_eq!(none.next_deletion(may_exist(&burst)), Deletion::RemoveRecords);
     assert_eq!(command_presence(&burst, &none, true), Presence::Nothing);
+}
+
+/// A Burst whose brokers had everything that they need.
+fn prepared() -> Burst {
+    let mut burst = burst(&json!({}));
+    let was = json!({ "conditions": [{ "type": "Prepared", "status": "True", "reason": "Prepared",
+        "message": "", "lastTransitionTime": start().to_string() }] });
+    burst.status = Some(serde_json::from_value(was).unwrap());
+    burst
 }
 
 /// A Burst that is being deleted, with this status.

@@ -277,7 +277,14 @@ impl World {
         });
         let claims = invitations.iter().map(|it| (it.name.clone(), it.ranks, it.keep));
         let joiner = self.burst.as_ref().filter(|_| is_joiner);
-        let joiner = joiner.map(|it| (object_name(it), self.target.nodes, None));
+        // A joiner that is suspended keeps its ranks as long as jobs run on them.
+        let is_busy = !self.running.is_empty() || !self.started.is_empty();
+        let joiner = joiner.map(|it| {
+            let is_leaving = self.target.nodes == 0 && is_busy;
+            let nodes = if is_leaving { it.spec.nodes } else { self.target.nodes };
+            (object_name(it), nodes, None)
+        });
+        let joiner = joiner.filter(|(_, nodes, _)| *nodes > 0);
         status.leases = claims
             .chain(joiner)
             .map(|(name, ranks, keep)| {

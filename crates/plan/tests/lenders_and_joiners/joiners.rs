@@ -122,6 +122,21 @@ fn b33_jobs_are_waited_for_before_brokers_stop() {
     let suspended = json!({ "spec": { "suspend": true } });
     assert_eq!(leaving(Some("3"), &suspended, 10), "");
     assert_eq!(leaving(Some(""), &suspended, 10), "delete joiner");
+    assert_eq!(leaving(Some("3"), &suspended, 300), "delete joiner", "the time is up");
+    // The Burst that it belongs to decides how long.
+    let of_burst = json!({ "metadata": { "labels": { "flux-framework.org/burst": "b" } } });
+    let of_burst = |patch: &Value| {
+        let mut of_burst = of_burst.clone();
+        merge(&mut of_burst, patch);
+        of_burst
+    };
+    assert_eq!(leaving(Some("3"), &of_burst(&suspended), 3000), "");
+    assert_eq!(leaving(Some(""), &of_burst(&suspended), 10), "delete joiner");
+    assert_eq!(leaving(Some("3"), &of_burst(&deleted), 300), left);
+    // Its jobs get the whole time, however long it has been suspended.
+    let deleted_later = json!({ "metadata": { "deletionTimestamp": after(600).to_string() } });
+    assert_eq!(leaving(Some("3"), &of_burst(&deleted_later), 700), "");
+    assert_eq!(leaving(Some("3"), &of_burst(&deleted_later), 900), left);
 }
 
 /// A joiner that gives back some of its ranks, whose jobs have finished.

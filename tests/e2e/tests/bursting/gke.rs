@@ -37,8 +37,8 @@ async fn start_google(home: &mut TestNamespace, away: &TestNamespace) -> Result<
     let namespace = &home.namespace;
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "gke-maker", "namespace": namespace } });
-    let secrets = json!([{ "apiGroups": [""], "resources": ["secrets"],
-        "verbs": ["create", "get", "patch"] }]);
+    let secrets =
+        json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch"] }]);
     let mut objects = vec![account];
     objects.extend(role("Role", "gke-maker", "gke-maker", namespace, secrets));
     apply(&home.client, &objects).await?;

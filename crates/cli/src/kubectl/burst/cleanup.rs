@@ -32,13 +32,13 @@ const MAX_TRIES: usize = 20;
 ///
 /// Bursts are given back completely, unless they or the burst controller are removed by force. Here,
 /// in the namespace, leftovers are MiniClusters that join for a Burst, invitations and finalizers of
-/// MiniClusters, and Clusters, Jobs and Secrets of clusters that were made for Bursts. At a target,
+/// MiniClusters, and the Clusters, Jobs and Secrets by which clusters were made for Bursts. At a target,
 /// which has to be named, they are Jobs, ConfigMaps, Secrets, Services and Pods.
 /// They are found by labels, also if no Burst and no MiniCluster exists any more.
 ///
 /// If several Kubernetes clusters use one namespace of a target, what was made for the others is a
-/// leftover too: use --known-only. The account of a target may not list its objects: give a context that
-/// may.
+/// leftover too: use --known-only. If the namespace here is a target of others, their brokers are not
+/// listed. The account of a target may not list its objects: give a context that may.
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// Secret of the namespace with a kubeconfig of the target, as in a policy.
@@ -112,8 +112,8 @@ pub(super) async fn run(
         print::output(rows(&found, Timestamp::now()))?;
         bail!(
             "nothing was deleted: {unknown} of them are of MiniClusters that do not exist in this \
-             Kubernetes cluster, or that you may not list. If others use the target's namespace too, \
-             they may be in use\n\
+             Kubernetes cluster, or that you may not list. If others use the same namespace, they may \
+             be in use\n\
              hint: --known-only leaves them out; --unknown-too deletes them"
         );
     }
@@ -124,8 +124,7 @@ pub(super) async fn run(
     if unknown > 0 {
         print::message(format_args!(
             "warning: {unknown} of them are of MiniClusters that do not exist in this Kubernetes \
-             cluster, or that you may not list: if others use the target's namespace too, they may be \
-             in use\n\
+             cluster, or that you may not list: if others use the same namespace, they may be in use\n\
              hint: --known-only leaves them out"
         ));
     }
@@ -251,7 +250,7 @@ impl Namespace {
         Ok(objects)
     }
 
-    /// The same for clusters that were made for Bursts, at home. What the user may not list, or
+    /// Of the same, the kinds of what makes clusters for Bursts, at home. What the user may not list, or
     /// Kubernetes does not know, is left out.
     async fn objects_of_made_clusters(&self) -> Result<Vec<(Kind, ObjectMeta)>> {
         let lists = [

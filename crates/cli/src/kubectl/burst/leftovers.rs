@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use flux_operator_api::minicluster::Invitation;
 use flux_operator_api::{Burst, MiniCluster};
 use flux_operator_plan::bursting::{
-    BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, is_object_name,
-    object_name,
+    BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, cluster_secret_name,
+    is_command_job, is_object_name, object_name,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -124,25 +124,46 @@ impl Leftover {
         }
     }
 
-    fn of_object(place: Place, kind: Kind, metadata: &ObjectMeta, existing: &Existing) -> Leftover {
-        let text = |map: &Option<BTreeMap<String, String>>, key: &str| {
-            map.as_ref().and_then(|it| it.get(key)).cloned()
-        };
-        let uid = text(&metadata.labels, BURST_CLUSTER_LABEL).unwrap_or_default();
-        let cluster = existing.clusters.get(&uid);
-        let named = text(&metadata.annotations, BURST_NAME_ANNOTATION);
-        let burst = named.or_else(|| text(&metadata.labels, BURST_LABEL));
+    fn of_object(
+        place: Place,
+        kind: Kind,
+        metadata: &ObjectMeta,
+        cluster_uid: &str,
+        existing: &Existing,
+    ) -> Leftover {
+        let cluster = existing.clusters.get(cluster_uid);
+        let annotations = metadata.annotations.as_ref();
+        let named = annotations.and_then(|it| it.get(BURST_NAME_ANNOTATION)).map(String::as_str);
+        let burst = named.or_else(|| label(metadata, BURST_LABEL));
         Leftover {
             place,
             kind,
             object: metadata.name.clone().unwrap_or_default(),
             invitation: None,
-            burst: burst.unwrap_or_default(),
-            // What is here was made for a MiniCluster of this namespace.
-            is_of_known_cluster: place == Place::Here || cluster.is_some(),
-            cluster: cluster.cloned().unwrap_or(uid),
+            burst: burst.unwrap_or_default().to_owned(),
+            // A MiniCluster joins one of its own namespace.
+            is_of_known_cluster: kind == Kind::Joiner || cluster.is_some(),
+            cluster: cluster.cloned().unwrap_or_else(|| cluster_uid.to_owned()),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
+    }
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether an object of this namespace was made to get a Kubernetes cluster for a Burst. Brokers have the
+/// same label: if the namespace is a target, there are some of others, and they may be in use.
+fn makes_cluster(kind: Kind, metadata: &ObjectMeta) -> bool {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let Some(burst) = label(metadata, BURST_LABEL) else { return false };
+    match kind {
+        Kind::Cluster => name == burst,
+        Kind::Job => is_command_job(burst, name),
+        Kind::Secret => name == cluster_secret_name(burst),
+        Kind::ConfigMap | Kind::Service | Kind::Pod => false,
+        Kind::Joiner | Kind::Invitation | Kind::Finalizer => false,
     }
 }
 
@@ -150,10 +171,10 @@ impl Leftover {
 pub(super) fn here(miniclusters: &[MiniCluster], existing: &Existing) -> Vec<Leftover> {
     let mut found = Vec::new();
     for minicluster in miniclusters {
-        let made_for = minicluster.labels().get(BURST_LABEL);
-        if made_for.is_some_and(|name| existing.is_leftover(name)) {
-            let metadata = &minicluster.metadata;
-            found.push(Leftover::of_object(Place::Here, Kind::Joiner, metadata, existing));
+        let metadata = &minicluster.metadata;
+        if label(metadata, BURST_LABEL).is_some_and(|name| existing.is_leftover(name)) {
+            let uid = label(metadata, BURST_CLUSTER_LABEL).unwrap_or_default();
+            found.push(Leftover::of_object(Place::Here, Kind::Joiner, metadata, uid, existing));
         }
         let namespace = minicluster.namespace().unwrap_or_default();
         let of_cluster = |kind: Kind, invitation: Option<&Invitation>| Leftover {
@@ -175,18 +196,23 @@ pub(super) fn here(miniclusters: &[MiniCluster], existing: &Existing) -> Vec<Lef
     found
 }
 
-/// The leftovers among objects of a place, in the order in which they are deleted. Pods of a Job
-/// that is one of them are left out, because they are deleted with it.
+/// The leftovers among objects of a place, in the order in which they are deleted. Here, they are only
+/// what makes clusters. Pods of a Job that is a leftover are left out, because they are deleted with it.
 pub(super) fn among(
     place: Place,
     objects: &[(Kind, ObjectMeta)],
     existing: &Existing,
 ) -> Vec<Leftover> {
-    let is_left = |metadata: &ObjectMeta| {
-        let labels = metadata.labels.as_ref();
-        labels.and_then(|it| it.get(BURST_LABEL)).is_some_and(|name| existing.is_leftover(name))
+    let is_left = |(kind, metadata): &&(Kind, ObjectMeta)| {
+        label(metadata, BURST_LABEL).is_some_and(|name| existing.is_leftover(name))
+            && (place == Place::Target || makes_cluster(*kind, metadata))
     };
-    let left: Vec<&(Kind, ObjectMeta)> = objects.iter().filter(|(_, it)| is_left(it)).collect();
+    let left: Vec<&(Kind, ObjectMeta)> = objects.iter().filter(is_left).collect();
+    // A program gives its Secret the label of the Burst alone.
+    let uid_of = |(_, it): &&(Kind, ObjectMeta)| {
+        Some((label(it, BURST_LABEL)?.to_owned(), label(it, BURST_CLUSTER_LABEL)?.to_owned()))
+    };
+    let uids: BTreeMap<String, String> = left.iter().filter_map(uid_of).collect();
     let jobs: BTreeSet<&str> = left
         .iter()
         .filter(|(kind, _)| *kind == Kind::Job)
@@ -196,7 +222,12 @@ pub(super) fn among(
         metadata.owner_references.iter().flatten().any(|owner| jobs.contains(owner.uid.as_str()))
     };
     let shown = left.into_iter().filter(|(kind, it)| *kind != Kind::Pod || !is_of_job(it));
-    shown.map(|(kind, it)| Leftover::of_object(place, *kind, it, existing)).collect()
+    let leftover = |(kind, it): &(Kind, ObjectMeta)| {
+        let of_burst = || uids.get(label(it, BURST_LABEL)?).map(String::as_str);
+        let uid = label(it, BURST_CLUSTER_LABEL).or_else(of_burst).unwrap_or_default();
+        Leftover::of_object(place, *kind, it, uid, existing)
+    };
+    shown.map(leftover).collect()
 }
 
 /// The patch that removes leftovers from a MiniCluster in this state of it; `None` if it has none.
@@ -259,6 +290,10 @@ pub(super) fn rows(leftovers: &[Leftover], now: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flux_operator_plan::bursting::{
+        isolated_secret_name, remote_config_map_name, remote_secret_name,
+    };
+
     use super::super::testing::{burst, cluster, now};
     use super::*;
 
@@ -297,7 +332,7 @@ mod tests {
         let kinds: Vec<Kind> = here(&clusters, &none).iter().map(|it| it.kind).collect();
         assert_eq!(kinds, [Kind::Invitation, Kind::Finalizer, Kind::Joiner]);
         let without_lender = here(&clusters[1..], &Existing::default());
-        assert!(without_lender[0].is_of_known_cluster, "it is in this namespace");
+        assert!(without_lender[0].is_of_known_cluster, "its lender was in this namespace");
         assert_eq!(among(Place::Target, &objects, &none).len(), 1);
     }
 
@@ -334,19 +369,55 @@ target   Pod          orphan                          burst-0123456789ab   team/
 
     #[test]
     fn what_made_a_cluster_is_a_leftover_of_this_namespace() {
-        let job = format!("{LEFT}-down");
+        let name = |end: &str| format!("{LEFT}-{end}");
+        let secret = || {
+            let mut secret = metadata(&name("kubeconfig"), LEFT, "");
+            secret.labels = Some(BTreeMap::from([(BURST_LABEL.to_owned(), LEFT.to_owned())]));
+            (Kind::Secret, secret)
+        };
         let objects = [
             (Kind::Cluster, metadata(LEFT, LEFT, "deleted-uid")),
-            (Kind::Job, metadata(&job, LEFT, "deleted-uid")),
+            (Kind::Job, metadata(&name("up-2"), LEFT, "deleted-uid")),
+            (Kind::Job, metadata(&name("down"), LEFT, "deleted-uid")),
+            secret(),
         ];
         let found = among(Place::Here, &objects, &Existing::default());
         let expected = "\
-PLACE   KIND      NAME                      BURST           CLUSTER       AGE
-here    Cluster   burst-0123456789ab        team/fs-gke-1   deleted-uid   30m
-here    Job       burst-0123456789ab-down   team/fs-gke-1   deleted-uid   30m
+PLACE   KIND      NAME                            BURST           CLUSTER       AGE
+here    Cluster   burst-0123456789ab              team/fs-gke-1   deleted-uid   30m
+here    Job       burst-0123456789ab-up-2         team/fs-gke-1   deleted-uid   30m
+here    Job       burst-0123456789ab-down         team/fs-gke-1   deleted-uid   30m
+here    Secret    burst-0123456789ab-kubeconfig   team/fs-gke-1   deleted-uid   30m
 ";
         assert_eq!(rows(&found, now()), expected);
-        assert!(found.iter().all(|it| it.is_of_known_cluster), "they are in this namespace");
+        assert!(found.iter().all(|it| !it.is_of_known_cluster), "no MiniCluster has this uid");
+        let lender = cluster(json!({}));
+        let existing = Existing::new(&[], [&lender.metadata]);
+        let job = || (Kind::Job, metadata(&name("down"), LEFT, "fs-uid"));
+        let known = |objects: &[(Kind, ObjectMeta)]| -> Vec<bool> {
+            let found = among(Place::Here, objects, &existing);
+            found.iter().map(|it| it.is_of_known_cluster).collect()
+        };
+        assert_eq!(known(&[job(), secret()]), [true, true]);
+        assert_eq!(known(&[secret()]), [false], "nothing says for which MiniCluster it is");
+    }
+
+    /// This namespace may be a target of others, and their brokers have the same label.
+    #[test]
+    fn brokers_in_this_namespace_are_no_leftovers_of_it() {
+        let secret = remote_secret_name(LEFT);
+        let config_map = remote_config_map_name(LEFT);
+        let run = isolated_secret_name(LEFT, "0f4e2c1d-uid");
+        let brokers = [
+            (Kind::Job, metadata(LEFT, LEFT, "their-uid")),
+            (Kind::Secret, metadata(&secret, LEFT, "their-uid")),
+            (Kind::Secret, metadata(&run, LEFT, "their-uid")),
+            (Kind::ConfigMap, metadata(&config_map, LEFT, "their-uid")),
+            (Kind::Service, metadata(LEFT, LEFT, "their-uid")),
+            (Kind::Pod, metadata(LEFT, LEFT, "their-uid")),
+        ];
+        assert_eq!(among(Place::Here, &brokers, &Existing::default()), []);
+        assert_eq!(among(Place::Target, &brokers, &Existing::default()).len(), brokers.len());
     }
 
     #[test]

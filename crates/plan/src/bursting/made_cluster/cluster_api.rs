@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::names::object_name;
 use super::super::observed::{MAX_MESSAGE, Presence, TargetFailure};
-use super::metadata;
+use super::{cluster_secret, metadata};
+use crate::bursting::life::was_prepared;
 
 /// The API group of Cluster API.
 const CLUSTER_API_GROUP: &str = "cluster.x-k8s.io";
@@ -207,8 +208,12 @@ fn refused(why: &str) -> TargetFailure {
     TargetFailure::new(Reason::ClusterRefused, format!("the Cluster cannot be made: {why}"))
 }
 
-/// How far Cluster API is with a Cluster.
-pub fn cluster_api_presence(cluster: &ObservedCluster) -> Presence {
+/// How far Cluster API is with the Cluster of a Burst. `has_secret`: it has written the kubeconfig.
+pub fn cluster_api_presence(
+    burst: &Burst,
+    cluster: &ObservedCluster,
+    has_secret: bool,
+) -> Presence {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Presence::Leaving;
     }
@@ -216,7 +221,14 @@ pub fn cluster_api_presence(cluster: &ObservedCluster) -> Presence {
     let status = cluster.status.as_ref().and_then(|it| serde_json::from_str(it.get()).ok());
     let status: ClusterStatus = status.unwrap_or_default();
     if status.initialization.control_plane_initialized {
-        return Presence::ClusterReady;
+        // If it was there before, credentials are missing, and brokers may be fine.
+        return match has_secret || was_prepared(burst) {
+            true => Presence::ClusterReady,
+            false => {
+                let secret = cluster_secret(burst);
+                Presence::ClusterComing(format!("Cluster API has not written Secret {secret} yet"))
+            }
+        };
     }
     let first = CONDITIONS.iter().find_map(|kind| {
         status.conditions.iter().find(|it| it.kind == *kind && it.status != "True")

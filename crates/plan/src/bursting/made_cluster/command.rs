@@ -11,9 +11,10 @@
 //! do not belong to the Burst, so that Kubernetes does not delete them with it, or before it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use flux_operator_api::Burst;
-use flux_operator_api::burst::CommandTarget;
+use flux_operator_api::burst::{CommandTarget, RunState};
 use flux_operator_wire::{KUBECONFIG_KEY, burst_variable};
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec};
@@ -69,12 +70,13 @@ pub enum Growth<'a> {
 impl CommandJobs {
     /// Sorts the Jobs of a Burst by their names; others are not of this kind.
     pub fn of(burst: &Burst, jobs: Vec<Job>) -> CommandJobs {
-        let (up, down) = (up_prefix(burst), down_name(burst));
+        let object_name = object_name(burst);
+        let down = down_name(&object_name);
         let mut sorted = CommandJobs::default();
         for job in jobs {
             match job.name_any() {
                 name if name == down => sorted.down = Some(job),
-                name if name.starts_with(&up) => sorted.up.push(job),
+                name if up_nodes(&object_name, &name).is_some() => sorted.up.push(job),
                 _ => {}
             }
         }
@@ -84,11 +86,8 @@ impl CommandJobs {
     /// What to do next so that the cluster has at least this many nodes. A program never has fewer to
     /// make: only Flux knows on which nodes jobs run.
     pub fn next_growth(&self, burst: &Burst, target: &CommandTarget, nodes: i32) -> Growth<'_> {
-        let prefix = up_prefix(burst);
-        let size = |job: &Job| -> i32 {
-            let name = job.name_any();
-            name.strip_prefix(&prefix).and_then(|it| it.parse().ok()).unwrap_or(0)
-        };
+        let object_name = object_name(burst);
+        let size = |job: &Job| up_nodes(&object_name, &job.name_any()).unwrap_or(0);
         if self.up.iter().any(may_start_pods) {
             return Growth::Wait;
         }
@@ -144,22 +143,33 @@ fn is(job: &Job, kind: &str) -> bool {
     conditions.is_some_and(|it| it.iter().any(|it| it.type_ == kind && it.status == "True"))
 }
 
-fn up_prefix(burst: &Burst) -> String {
-    format!("{}-up-", object_name(burst))
+fn up_name(object_name: &str, nodes: impl Display) -> String {
+    format!("{object_name}-up-{nodes}")
 }
 
-fn down_name(burst: &Burst) -> String {
-    format!("{}-down", object_name(burst))
+fn down_name(object_name: &str) -> String {
+    format!("{object_name}-down")
+}
+
+/// For how many nodes the Job of this name makes a cluster, if it makes one.
+fn up_nodes(object_name: &str, job: &str) -> Option<i32> {
+    job.strip_prefix(&up_name(object_name, ""))?.parse().ok()
+}
+
+/// Whether the Job of this name makes or deletes the cluster of the Burst with this object name. Brokers
+/// have the same label, and other names.
+pub fn is_command_job(object_name: &str, job: &str) -> bool {
+    job == down_name(object_name) || up_nodes(object_name, job).is_some()
 }
 
 /// The Job that makes the cluster of a Burst, with this many nodes.
 pub fn up_job(burst: &Burst, target: &CommandTarget, nodes: i32) -> Job {
-    job(burst, target, &format!("{}{nodes}", up_prefix(burst)), &target.up, nodes)
+    job(burst, target, &up_name(&object_name(burst), nodes), &target.up, nodes)
 }
 
 /// The Job that deletes it.
 pub fn down_job(burst: &Burst, target: &CommandTarget) -> Job {
-    job(burst, target, &down_name(burst), &target.down, burst.spec.nodes)
+    job(burst, target, &down_name(&object_name(burst)), &target.down, burst.spec.nodes)
 }
 
 fn job(burst: &Burst, target: &CommandTarget, name: &str, argv: &[String], nodes: i32) -> Job {
@@ -215,6 +225,19 @@ pub fn may_exist(burst: &Burst) -> bool {
     burst.status.as_ref().is_some_and(|status| status.cluster_made)
 }
 
+/// Whether nothing is done about a Burst before an administrator allows its program. What may have been
+/// made is deleted without that.
+pub fn needs_permission(burst: &Burst) -> bool {
+    burst.metadata.deletion_timestamp.is_none() && !may_exist(burst)
+}
+
+/// Whether a run may have started in its cluster, or is over: it is not made again.
+fn was_used_by_run(burst: &Burst) -> bool {
+    burst.run().is_some_and(|run| {
+        run.may_have_run || run.state == RunState::Finishing || run.state.is_over()
+    })
+}
+
 /// How far the program is. `has_secret`: it has written the kubeconfig.
 pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> Presence {
     if jobs.down.is_some() {
@@ -226,16 +249,17 @@ pub fn command_presence(burst: &Burst, jobs: &CommandJobs, has_secret: bool) -> 
     }
     let is_made = jobs.up.iter().any(|job| is(job, "Complete"));
     if jobs.up.is_empty() {
-        // Others have deleted the Jobs. While it is given back, what may exist has to be deleted.
+        // Others have deleted the Jobs. What may exist is still needed, or has to be deleted.
         let is_deleting = burst.metadata.deletion_timestamp.is_some();
-        return match may_exist(burst) && (has_secret || is_deleting) {
+        let is_used = has_secret || is_deleting || was_used_by_run(burst);
+        return match may_exist(burst) && is_used {
             true => Presence::ClusterReady,
             // A Secret alone is a leftover that is deleted in the end.
             false => Presence::Nothing,
         };
     }
     // If it was there before, credentials are missing.
-    if is_made && (has_secret || was_prepared(burst)) {
+    if is_made && (has_secret || was_prepared(burst) || was_used_by_run(burst)) {
         return Presence::ClusterReady;
     }
     let namespace = burst.namespace().unwrap_or_default();

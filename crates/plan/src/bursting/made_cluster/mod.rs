@@ -16,13 +16,21 @@ use super::names::{burst_annotations, burst_labels, object_name};
 pub use cluster_api::{
     ObservedCluster, cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes,
 };
-pub use command::{CommandJobs, Deletion, Growth, command_presence, down_job, may_exist, up_job};
+pub use command::{
+    CommandJobs, Deletion, Growth, command_presence, down_job, is_command_job, may_exist,
+    needs_permission, up_job,
+};
 pub use gke::{gke_command, gke_job};
 
 /// The name of the Secret with the kubeconfig of the cluster that is made for a Burst. Cluster API
 /// chooses it by the name of the Cluster.
 pub fn cluster_secret(burst: &Burst) -> String {
-    format!("{}-kubeconfig", object_name(burst))
+    cluster_secret_name(&object_name(burst))
+}
+
+/// The same for the Burst with this object name.
+pub fn cluster_secret_name(object_name: &str) -> String {
+    format!("{object_name}-kubeconfig")
 }
 
 /// Whether a cluster is made first at a target.

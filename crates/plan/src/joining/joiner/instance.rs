@@ -3,7 +3,7 @@
 use flux_operator_api::condition::ConditionType;
 use flux_operator_api::{MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
-use flux_operator_wire::BrokerFacts;
+use flux_operator_wire::{BURST_LABEL, BrokerFacts};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -137,9 +137,16 @@ impl<'a> Instance<'a> {
         self.held.active.followed_by(&self.held.leaving)
     }
 
-    /// Until when jobs on ranks that are given back are waited for.
+    /// Until when jobs on ranks that are given back are waited for; `None`: until they have finished.
     pub(super) fn leave_until(&self, joiner: &MiniCluster) -> Option<Timestamp> {
-        Some(seconds_after(self.held.leaving_since?, leave_seconds(joiner)))
+        let since = self.held.leaving_since?;
+        let deleted = joiner.metadata.deletion_timestamp.as_ref().map(|it| it.0);
+        // A Burst becomes smaller without hurry, and deletes its joiner at the end of its lifetime.
+        if deleted.is_none() && joiner.labels().contains_key(BURST_LABEL) {
+            return None;
+        }
+        let since = deleted.map_or(since, |deleted| deleted.max(since));
+        Some(seconds_after(since, leave_seconds(joiner)))
     }
 
     /// Whether the brokers of ranks that are given back may stop: no job runs there any more, or
