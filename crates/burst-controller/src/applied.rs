@@ -44,7 +44,7 @@ impl AppliedPolicies {
 
     /// Whether a policy of a namespace that is served is applied. One that is being deleted counts as
     /// such.
-    pub(crate) fn service(&self, policy: &BurstPolicy) -> Service {
+    pub(crate) fn service(&self, policy: &BurstPolicy) -> Service<'static> {
         let of_namespace = self.0.get(&policy.namespace().unwrap_or_default());
         let mut applied = of_namespace.into_iter().flatten();
         let is_applied = policy.metadata.deletion_timestamp.is_some()

@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
 use flux_operator_burst::{
-    Action, Decision, IdleRanks, Memory, PolicyState, Situation, Summary, decide,
+    Action, Decision, IdleRanks, Memory, PolicyState, Situation, Summary, decide, exhausted,
+    is_burst_of,
 };
 use flux_operator_flux::JobId;
-use flux_operator_plan::bursting::{isolated_policy_burst, needs_nodes, policy_burst};
+use flux_operator_plan::bursting::{Service, isolated_policy_burst, needs_nodes, policy_burst};
 use flux_operator_service::lock::lock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::applied::AppliedPolicies;
@@ -66,8 +67,8 @@ struct PoliciesOfNamespace {
     /// Bursts that were created or resized, to how many nodes, and that the store does not show like
     /// that yet.
     unseen: HashMap<ObjectRef<Burst>, (i32, Instant)>,
-    /// MiniClusters, by uid, for which a write was refused, and when: it is not tried again at once.
-    refused: HashMap<String, Instant>,
+    /// MiniClusters, by uid, for which a write has failed, and when: it is not tried again at once.
+    failed: HashMap<String, Instant>,
     /// What was decided last for each MiniCluster, and when.
     decided: HashMap<String, Decided>,
     statuses: PolicyStatuses,
@@ -111,6 +112,9 @@ impl PoliciesOfNamespace {
         if policies.is_empty() && bursts.is_empty() {
             return None;
         }
+        if is_served {
+            drain_exhausted(context, &policies, &bursts, now).await;
+        }
         self.unseen.retain(|burst, (nodes, since)| {
             let shown = context.stores.bursts.get(burst).map(|burst| burst.spec.nodes);
             shown != Some(*nodes) && since.elapsed() < WRITE_PATIENCE
@@ -140,7 +144,7 @@ impl PoliciesOfNamespace {
         self.memories.retain(|uid, _| uids.contains(uid));
         self.idle.retain(|uid, _| uids.contains(uid));
         self.decided.retain(|uid, _| uids.contains(uid));
-        self.refused.retain(|uid, at| uids.contains(uid) && at.elapsed() < WRITE_PATIENCE);
+        self.failed.retain(|uid, at| uids.contains(uid) && at.elapsed() < WRITE_PATIENCE);
     }
 
     /// Decides about a MiniCluster, unless a write has to show first. Returns when to do it again at the
@@ -155,20 +159,29 @@ impl PoliciesOfNamespace {
         let uid = cluster.uid().unwrap_or_default();
         let is_unseen = !self.unseen.is_empty();
         let is_deleting = cluster.metadata.deletion_timestamp.is_some();
-        let was_refused = self.refused.get(&uid).is_some_and(|at| at.elapsed() < WRITE_PATIENCE);
-        if is_unseen || is_deleting || was_refused {
+        let has_failed = self.failed.get(&uid).is_some_and(|at| at.elapsed() < WRITE_PATIENCE);
+        if is_unseen || is_deleting || has_failed {
             return MAX_INTERVAL;
         }
-        let Some(decision) = self.decide(context, cluster, serving, now).await else {
+        let Some(mut decision) = self.decide(context, cluster, serving, now).await else {
             return MAX_INTERVAL;
         };
-        for action in &decision.actions {
-            self.act(context, cluster, serving, action).await;
+        let mut refusals: HashMap<String, String> = HashMap::new();
+        for action in std::mem::take(&mut decision.actions) {
+            let Err(error) = self.act(context, cluster, serving, &action).await else { continue };
+            let (cluster, error) = (cluster.name_any(), chain(&error));
+            tracing::warn!(cluster, error, "failed to apply a decision of a policy");
+            self.failed.insert(uid.clone(), Instant::now());
+            if let Action::Create { policy, .. } | Action::RunIsolated { policy, .. } = action {
+                decision.record_refusal(&policy, &error);
+                refusals.insert(policy, error);
+            }
         }
         self.memories.insert(uid.clone(), decision.memory);
         let summaries = serving.iter().map(|policy| {
             let name = policy.name_any();
             let summary = Summary::of(&name, &cluster.name_any(), &decision.answers);
+            let summary = Summary { refused: refusals.remove(&name), ..summary };
             (name, summary)
         });
         self.decided.insert(uid, Decided { at: Instant::now(), summaries: summaries.collect() });
@@ -224,31 +237,26 @@ impl PoliciesOfNamespace {
             // One that panics must not keep the others from being decided.
             Err(error) => {
                 tracing::error!(cluster = %reference, %error, "a decision has failed");
-                self.refused.insert(uid, Instant::now());
+                self.failed.insert(uid, Instant::now());
                 None
             }
         }
     }
 
+    /// Applies a part of a decision.
     async fn act(
         &mut self,
         context: &Context,
         cluster: &MiniCluster,
         serving: &[Arc<BurstPolicy>],
         action: &Action,
-    ) {
+    ) -> Result<(), kube::Error> {
         let namespace = cluster.namespace().unwrap_or_default();
         let bursts = context.home.api::<Burst>(&namespace);
-        // What a Burst uses that cannot be read is not known, nor which job it runs.
-        if requests_nodes(context, &namespace, action)
-            && context.stores.unreadable.has_any::<Burst>(&namespace)
-        {
-            return;
-        }
         let named = |name: &String| serving.iter().find(|it| it.name_any() == *name);
-        let result = match action {
+        match action {
             Action::Create { policy, target, nodes, jobs } => {
-                let Some(policy) = named(policy) else { return };
+                let Some(policy) = named(policy) else { return Ok(()) };
                 let is_free = |name: &str| {
                     let reference = ObjectRef::new(name).within(&namespace);
                     let is_missing = matches!(context.stores.burst(&reference), Found::Missing);
@@ -260,7 +268,7 @@ impl PoliciesOfNamespace {
                 self.create(&bursts, &burst).await
             }
             Action::RunIsolated { policy, target, nodes, job } => {
-                let Some(policy) = named(policy) else { return };
+                let Some(policy) = named(policy) else { return Ok(()) };
                 let burst = isolated_policy_burst(policy, cluster, target, *nodes, *job);
                 let reference = ObjectRef::from_obj(&burst);
                 let id = JobId::from(*job);
@@ -269,35 +277,19 @@ impl PoliciesOfNamespace {
             }
             Action::Resize { burst, nodes } => {
                 tracing::info!(burst, nodes, "a policy resizes a Burst");
-                let patch = Patch::Merge(json!({ "spec": { "nodes": nodes } }));
+                patch(&bursts, burst, json!({ "spec": { "nodes": nodes } })).await?;
                 let reference = ObjectRef::new(burst).within(&namespace);
-                let patched = bursts.patch(burst, &PatchParams::default(), &patch).await;
-                if patched.is_ok() {
-                    self.unseen.insert(reference, (*nodes, Instant::now()));
-                }
-                patched.map(drop)
+                self.unseen.insert(reference, (*nodes, Instant::now()));
+                Ok(())
             }
             Action::GiveBack { burst, why } => {
-                tracing::info!(burst, ?why, "a policy gives a Burst back");
+                tracing::info!(burst, ?why, "a policy drains a Burst");
                 let reference = ObjectRef::new(burst).within(&namespace);
-                let patch = Patch::Merge(json!({ "spec": { "drain": true } }));
                 match context.stores.bursts.get(&reference) {
-                    Some(found) if found.spec.drain => Ok(()),
-                    Some(_) => bursts.patch(burst, &PatchParams::default(), &patch).await.map(drop),
-                    None => Ok(()),
+                    Some(found) if !found.spec.drain => drain(&bursts, burst).await,
+                    _ => Ok(()),
                 }
             }
-        };
-        if let Err(error) =
-            result.or_else(|error| if is_not_found(&error) { Ok(()) } else { Err(error) })
-        {
-            self.refused.insert(cluster.uid().unwrap_or_default(), Instant::now());
-            let cluster = cluster.name_any();
-            tracing::warn!(
-                cluster,
-                error = chain(&error),
-                "failed to apply a decision of a policy"
-            );
         }
     }
 
@@ -314,15 +306,49 @@ impl PoliciesOfNamespace {
     }
 }
 
-/// Whether an action requests more nodes.
-fn requests_nodes(context: &Context, namespace: &str, action: &Action) -> bool {
-    match action {
-        Action::Create { .. } | Action::RunIsolated { .. } => true,
-        Action::Resize { burst, nodes } => {
-            let found = context.stores.bursts.get(&ObjectRef::new(burst).within(namespace));
-            found.is_some_and(|burst| burst.spec.nodes < *nodes)
+/// Drains the Bursts of policies that have reached a limit of the day, also of those that serve no
+/// MiniCluster any more, or one whose jobs are not known.
+async fn drain_exhausted(
+    context: &Context,
+    policies: &[Arc<BurstPolicy>],
+    bursts: &[Arc<Burst>],
+    now: Timestamp,
+) {
+    let is_limited = |policy: &&Arc<BurstPolicy>| {
+        let limits = &policy.spec.limits;
+        limits.node_hours_per_day.is_some() || limits.cost_per_day().is_some()
+    };
+    for policy in policies.iter().filter(is_limited) {
+        let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
+        let state = policy_state(policy, bursts.iter().map(Arc::as_ref), usage, now);
+        let Some(why) = exhausted(&state) else { continue };
+        let own = bursts.iter().filter(|burst| is_burst_of(policy, burst) && may_drain(burst));
+        for burst in own {
+            let reference = ObjectRef::from_obj(&**burst);
+            tracing::info!(burst = %reference, ?why, "a policy drains a Burst");
+            let api = context.home.api::<Burst>(&burst.namespace().unwrap_or_default());
+            if let Err(error) = drain(&api, &burst.name_any()).await {
+                tracing::warn!(burst = %reference, error = chain(&error), "failed to drain a Burst");
+            }
         }
-        Action::GiveBack { .. } => false,
+    }
+}
+
+/// Whether a Burst has nodes that can be drained. A run goes on to its end.
+fn may_drain(burst: &Burst) -> bool {
+    !burst.spec.drain && !burst.is_isolated() && burst.metadata.deletion_timestamp.is_none()
+}
+
+/// Has a Burst drained, unless it was deleted.
+async fn drain(bursts: &Api<Burst>, name: &str) -> Result<(), kube::Error> {
+    patch(bursts, name, json!({ "spec": { "drain": true } })).await
+}
+
+/// Changes a Burst, unless it was deleted.
+async fn patch(bursts: &Api<Burst>, name: &str, change: Value) -> Result<(), kube::Error> {
+    match bursts.patch(name, &PatchParams::default(), &Patch::Merge(change)).await {
+        Err(error) if !is_not_found(&error) => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -345,7 +371,14 @@ fn bursts_of(context: &Context, cluster: &MiniCluster) -> Vec<Arc<Burst>> {
 fn state_of(context: &Context, policy: &BurstPolicy, now: Timestamp) -> PolicyState {
     let bursts = context.stores.bursts.state();
     let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
-    policy_state(policy, bursts.iter().map(Arc::as_ref), usage, now)
+    // What a Burst uses that cannot be read is not known, nor which job it runs.
+    let namespace = policy.namespace().unwrap_or_default();
+    let is_unknown = context.stores.unreadable.has_any::<Burst>(&namespace);
+    let blocked = is_unknown.then(|| Service::UnreadableBurst.blocked()).flatten();
+    PolicyState {
+        blocked: blocked.map(|(_, message)| message),
+        ..policy_state(policy, bursts.iter().map(Arc::as_ref), usage, now)
+    }
 }
 
 #[cfg(test)]

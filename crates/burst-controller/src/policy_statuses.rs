@@ -55,9 +55,12 @@ impl PolicyStatuses {
                 true => applied.service(policy),
                 false => Service::NotListed,
             };
+            let summary = summaries.get(&policy.name_any());
+            let refused = summary.and_then(|it| it.refused.as_deref());
             let is_known = !context.stores.unreadable.has_any::<Burst>(&namespace);
             let service = match service {
                 Service::Applied if !is_known => Service::UnreadableBurst,
+                Service::Applied => refused.map_or(Service::Applied, Service::Refused),
                 service => service,
             };
             let last = self.0.get(&policy.name_any()).copied();
@@ -91,9 +94,9 @@ impl PolicyStatuses {
 }
 
 /// Whether the status of a policy that is not applied says so: then it is not computed again.
-fn says_so(policy: &BurstPolicy, service: Service) -> bool {
+fn says_so(policy: &BurstPolicy, service: Service<'_>) -> bool {
     let reason = match service {
-        Service::Applied | Service::UnreadableBurst => return false,
+        Service::Applied | Service::UnreadableBurst | Service::Refused(_) => return false,
         Service::NotListed => Reason::NamespaceNotListed,
         Service::TooMany => Reason::TooManyPolicies,
     };
@@ -107,7 +110,7 @@ fn says_so(policy: &BurstPolicy, service: Service) -> bool {
 fn changed_status(
     policy: &BurstPolicy,
     bursts: &[Arc<Burst>],
-    service: Service,
+    service: Service<'_>,
     summary: Option<&Summary>,
     now: Timestamp,
 ) -> Option<BurstPolicyStatus> {

@@ -1,8 +1,9 @@
 //! The answer for a pending job.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
+use flux_operator_api::burst::BurstTarget;
 use flux_operator_flux::JobId;
 use k8s_openapi::jiff::Timestamp;
 
@@ -81,10 +82,14 @@ reasons! {
     TooYoung,
     /// The policy is suspended.
     Suspended,
+    /// The policy cannot request anything at present.
+    CannotRequest,
     /// It would run in an instance of its own, for which the policy has no target.
     NoIsolatedTarget,
     /// It cannot run in another instance.
     NotPortable,
+    /// Brokers of other Kubernetes clusters cannot reach the MiniCluster.
+    NotExposed,
     /// The nodes of no target have the cores, GPUs or property that it needs.
     NoTargetFits,
     /// It needs more than there would be with the largest burst.
@@ -140,8 +145,10 @@ pub(crate) enum Why<'a> {
     TooLarge { policy: &'a str, nodes: u32, max: i32 },
     TooYoung { until: Timestamp },
     Suspended { policy: &'a str },
+    CannotRequest { policy: &'a str, message: &'a str },
     NoIsolatedTarget { policy: &'a str },
     NotPortable { burst: &'a str, message: &'a str },
+    NotExposed,
     NoTargetFits { policy: &'a str },
     TooLargeForTargets { amount: (u32, &'static str), most: u32 },
     TargetFailed { target: &'a str, until: Timestamp, trouble: Option<&'a str> },
@@ -152,6 +159,7 @@ pub(crate) enum Why<'a> {
     TargetFull { target: &'a str, missing: i32, left: i32 },
     BurstTooSmall { target: &'a str, missing: i32, most: i32 },
     NoRanks { target: &'a str, missing: u32, left: u32, most: u32 },
+    UnknownRanks { target: &'a BurstTarget, leasable: &'a BTreeMap<String, u32> },
     StartsSoon { target: &'a str, at: Timestamp },
     Stabilizing { until: Timestamp },
     Requested { target: &'a str },
@@ -199,8 +207,10 @@ impl Why<'_> {
             Why::TooLarge { .. } => AnswerReason::TooLarge,
             Why::TooYoung { .. } => AnswerReason::TooYoung,
             Why::Suspended { .. } => AnswerReason::Suspended,
+            Why::CannotRequest { .. } => AnswerReason::CannotRequest,
             Why::NoIsolatedTarget { .. } => AnswerReason::NoIsolatedTarget,
             Why::NotPortable { .. } => AnswerReason::NotPortable,
+            Why::NotExposed => AnswerReason::NotExposed,
             Why::NoTargetFits { .. } => AnswerReason::NoTargetFits,
             Why::TooLargeForTargets { .. } => AnswerReason::TooLargeForTargets,
             Why::TargetFailed { .. } => AnswerReason::TargetFailed,
@@ -209,7 +219,7 @@ impl Why<'_> {
             Why::LimitBursts { .. } => AnswerReason::LimitBursts,
             Why::LimitNodes { .. } => AnswerReason::LimitNodes,
             Why::TargetFull { .. } | Why::BurstTooSmall { .. } => AnswerReason::TargetFull,
-            Why::NoRanks { .. } => AnswerReason::NoRanks,
+            Why::NoRanks { .. } | Why::UnknownRanks { .. } => AnswerReason::NoRanks,
             Why::StartsSoon { .. } => AnswerReason::StartsSoon,
             Why::Stabilizing { .. } => AnswerReason::Stabilizing,
             Why::Requested { .. } => AnswerReason::Requested,
@@ -279,6 +289,9 @@ impl fmt::Display for Why<'_> {
             Why::Suspended { policy } => {
                 write!(f, "BurstPolicy {policy:?} is suspended: set suspend to false")
             }
+            Why::CannotRequest { policy, message } => {
+                write!(f, "BurstPolicy {policy:?} cannot request nodes: {message}")
+            }
             Why::NoIsolatedTarget { policy } => write!(
                 f,
                 "it would run in an instance of its own, but BurstPolicy {policy:?} has no target in \
@@ -288,10 +301,14 @@ impl fmt::Display for Why<'_> {
                 f,
                 "{message}. Delete Burst {burst:?} to have it tried again"
             ),
+            Why::NotExposed => f.write_str(
+                "brokers of other Kubernetes clusters cannot reach the MiniCluster: set its \
+                 flux.bursting.expose, such as {type: NodePort}",
+            ),
             Why::NoTargetFits { policy } => write!(
                 f,
                 "no target of BurstPolicy {policy:?} has nodes with the cores, GPUs and property \
-                 that it needs: request fewer of a node, or add a target with cores and gpus"
+                 that it needs: request fewer cores or GPUs on a node, or add a target with cores and gpus"
             ),
             Why::TooLargeForTargets { amount: (amount, unit), most } => write!(
                 f,
@@ -348,14 +365,29 @@ impl fmt::Display for Why<'_> {
             ),
             Why::NoRanks { target, missing, most, .. } if missing > most => write!(
                 f,
-                "a burst to target {target:?} needs {missing} ranks, but the MiniCluster has {most} to \
-                 lease: create it again after the BurstPolicy, or with more flux.bursting.spareRanks"
+                "a burst to target {target:?} needs {}, but the instance has {most} to lease: create the \
+                 MiniCluster again after the BurstPolicy, or with more flux.bursting.spareRanks; outside \
+                 Kubernetes, start the instance with a configuration of flux-operator burst init --ranks",
+                ranks(*missing)
             ),
             Why::NoRanks { target, missing, left, .. } => write!(
                 f,
-                "a burst to target {target:?} needs {missing} ranks, but {left} can be leased: it \
-                 waits until ranks are given back"
+                "a burst to target {target:?} needs {}, but {left} can be leased: it waits until ranks \
+                 are given back",
+                ranks(*missing)
             ),
+            Why::UnknownRanks { target, leasable } => {
+                let known = leasable.iter().filter(|(_, count)| **count > 0);
+                let known: Vec<&str> = known.map(|(name, _)| name.as_str()).collect();
+                write!(
+                    f,
+                    "target {:?} leases ranks {:?}, of which the MiniCluster has none: set its ranks to a \
+                     name that it has ({})",
+                    target.name,
+                    target.ranks,
+                    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+                )
+            }
             Why::StartsSoon { target, at } => write!(
                 f,
                 "expected to start at {}, before nodes of target {target:?} would be up",
@@ -391,6 +423,10 @@ impl fmt::Display for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.strftime("%Y-%m-%d %H:%M:%S UTC"))
     }
+}
+
+fn ranks(count: u32) -> String {
+    if count == 1 { "1 rank".to_owned() } else { format!("{count} ranks") }
 }
 
 fn count(nodes: u32) -> String {
@@ -456,8 +492,9 @@ mod tests {
             ),
             (
                 Why::NoRanks { target: "gke", missing: 4, left: 0, most: 2 },
-                "a burst to target \"gke\" needs 4 ranks, but the MiniCluster has 2 to lease: create it again after \
-                 the BurstPolicy, or with more flux.bursting.spareRanks",
+                "a burst to target \"gke\" needs 4 ranks, but the instance has 2 to lease: create the MiniCluster \
+                 again after the BurstPolicy, or with more flux.bursting.spareRanks; outside Kubernetes, start the \
+                 instance with a configuration of flux-operator burst init --ranks",
             ),
         ];
         for (why, message) in cases {

@@ -266,13 +266,12 @@ impl<'a> Deciding<'a> {
         let mut nearest: Option<(Refusal<'a>, usize)> = None;
         for (index, unselected) in refusals.into_iter().enumerate() {
             let policy = &self.policies[index];
-            let name = policy.name.as_str();
             let refusal = if let Some(message) = &policy.rejected {
-                Why::PolicyRejected { policy: name, message }.into()
+                Why::PolicyRejected { policy: &policy.name, message }.into()
             } else if let Some(unselected) = unselected {
                 unselected
-            } else if policy.spec.suspend {
-                Why::Suspended { policy: name }.into()
+            } else if let Some(why) = stopped(policy) {
+                why.into()
             } else if policy.spec.isolated == Some(true) {
                 match self.requests.request_run(index, demand) {
                     Ok(run) => return Ok(Requested::Run(run)),
@@ -322,13 +321,12 @@ impl<'a> Deciding<'a> {
             if !is_for || policy.rejected.is_some() {
                 continue;
             }
-            let name = policy.name.as_str();
-            let refusal = match select(policy, job, nodes, self.now) {
+            let refusal = match select(policy, job, nodes, self.now).map(|()| stopped(policy)) {
                 // A policy that does not select the job does not say more than "too large".
                 Err(refusal) if !refusal.why.reason().is_selected() => continue,
                 Err(refusal) => refusal,
-                Ok(()) if policy.spec.suspend => Why::Suspended { policy: name }.into(),
-                Ok(()) => match self.requests.request_run(index, demand) {
+                Ok(Some(why)) => why.into(),
+                Ok(None) => match self.requests.request_run(index, demand) {
                     Ok(run) => {
                         self.runs.push(run);
                         return Outcome::RequestsRun { run: self.runs.len() - 1 };
@@ -450,6 +448,16 @@ impl<'a> Deciding<'a> {
             policy: policy.map(|policy| self.policies[policy].name.clone()),
             burst: burst.map(str::to_owned),
         }
+    }
+}
+
+/// Why a policy requests nothing for any job, if it does not.
+fn stopped(policy: &PolicyState) -> Option<Why<'_>> {
+    let name = policy.name.as_str();
+    let blocked = policy.blocked.as_ref();
+    match policy.spec.suspend {
+        true => Some(Why::Suspended { policy: name }),
+        false => blocked.map(|message| Why::CannotRequest { policy: name, message }),
     }
 }
 

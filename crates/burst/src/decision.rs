@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use flux_operator_api::burst::BurstTarget;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::Answer;
+use crate::answer::Why;
+use crate::{Answer, AnswerReason};
 
 /// What was decided about one instance.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,6 +19,18 @@ pub struct Decision {
     pub memory: Memory,
     /// When to decide again if nothing else changes: time alone may change the decision then.
     pub requeue_at: Option<Timestamp>,
+}
+
+impl Decision {
+    /// What is left of it after what it requests for a policy was refused: no nodes are coming for those jobs.
+    pub fn record_refusal(&mut self, policy: &str, message: &str) {
+        let of_policy = |answer: &&mut Answer| answer.policy.as_deref() == Some(policy);
+        let requested = self.answers.iter_mut().filter(of_policy);
+        for answer in requested.filter(|it| it.reason == AnswerReason::Requested) {
+            answer.reason = AnswerReason::CannotRequest;
+            answer.message = Why::CannotRequest { policy, message }.to_string();
+        }
+    }
 }
 
 /// A change of the instance's bursts.
@@ -71,8 +84,8 @@ pub enum GiveBackReason {
     LimitCost,
 }
 
-/// What one decision leaves for the next. If it is lost, nodes have been missing since the next
-/// decision, jobs may be placed on other bursts than before, and no target is paused.
+/// What one decision passes to the next. If it is lost, the stabilization time starts again, jobs may be
+/// placed on other Bursts than before, and no target is paused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Since when each policy has had nodes to request, by its name.

@@ -17,16 +17,18 @@ pub struct Instance {
     pub lendable: BTreeMap<String, u32>,
     /// How many ranks can be leased at all, by their property: when others are given back.
     pub leasable: BTreeMap<String, u32>,
-    /// Cores and GPUs that the rank table has for ranks that can be leased, by their property. A broker
+    /// Cores and GPUs of ranks in the rank table, by their property; of different ones the least. A broker
     /// with more has no more for Flux.
     pub shapes: BTreeMap<String, (u32, u32)>,
     /// Cores of the lead's node: those of ranks of which the table says nothing else.
     pub lead_cores: u32,
     /// GPUs of the lead's node: the same.
     pub lead_gpus: u32,
-    /// Whether the scheduler starts jobs behind one that cannot start: true for Fluxion with `easy`,
-    /// `conservative` or `hybrid`, false for sched-simple.
+    /// Whether the scheduler is taken to start jobs behind one that cannot start: true for Fluxion,
+    /// whatever its queue policy, false for sched-simple.
     pub skips_blocked: bool,
+    /// Whether brokers of other Kubernetes clusters can reach it.
+    pub is_exposed: bool,
     /// How many ranks the rank table has. No job can have more nodes.
     pub table_size: u32,
     /// Jobs that wait here, and run in an instance of their own, with their Bursts.

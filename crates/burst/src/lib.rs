@@ -40,6 +40,7 @@ pub use decision::{Action, Decision, GiveBackReason, Memory, NthPool, Unproven};
 pub use instance::{Instance, Node, PoolMember};
 pub use isolated::IsolatedRun;
 pub use job::Job;
+pub use limits::exhausted;
 pub use pool::{PolicyState, Pool, PoolState, Used, is_burst_of};
 pub use situation::{IdleRanks, Situation};
 pub use summary::Summary;

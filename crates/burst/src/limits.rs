@@ -1,11 +1,16 @@
 //! What a policy may still request.
 //!
-//! Node-hours and cost count as they were used so far on this day: a policy below its limit may
-//! request nodes, and stops when it is reached. How long a burst will exist is not known, so nothing
-//! is set aside for it.
+//! Node-hours and cost are those used so far today: a policy below its limits may request nodes, and
+//! requests none once it has reached one. How long a burst will exist is not known, so nothing is set
+//! aside for it.
 
 use crate::answer::Why;
 use crate::{GiveBackReason, PolicyState};
+
+/// The limit of the day that a policy has reached, if it has.
+pub fn exhausted(policy: &PolicyState) -> Option<GiveBackReason> {
+    Budget::new(policy).exhausted
+}
 
 /// What a policy may still request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -82,3 +82,6 @@ fn missing<'a>(
     }
     missing
 }
+
+#[cfg(test)]
+mod tests;

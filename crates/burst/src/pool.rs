@@ -18,6 +18,8 @@ pub struct PolicyState {
     pub spec: BurstPolicySpec,
     /// Why it is not applied, in a sentence. `None`: it is accepted.
     pub rejected: Option<String>,
+    /// Why it cannot request anything at present, in a sentence, although it is accepted.
+    pub blocked: Option<String>,
     /// What its bursts use, those for other MiniClusters included.
     pub used: Used,
 }
@@ -98,7 +100,13 @@ impl PolicyState {
             used.nodes = used.nodes.saturating_add(nodes);
             used.bursts = used.bursts.saturating_add(1);
         }
-        PolicyState { name: policy.name_any(), spec: policy.spec.clone(), rejected: None, used }
+        PolicyState {
+            name: policy.name_any(),
+            spec: policy.spec.clone(),
+            rejected: None,
+            blocked: None,
+            used,
+        }
     }
 }
 
@@ -126,6 +134,19 @@ pub(crate) const SPARE: &str = "spare";
 /// The property of the ranks that brokers of a target get, unless others are chosen for a job.
 pub(crate) fn target_property(target: &BurstTarget) -> &str {
     if target.ranks.is_empty() { SPARE } else { &target.ranks }
+}
+
+/// Whether brokers of a target can have ranks of a property: one with fewer cores or GPUs than the rank table
+/// says is refused when it starts. A target that names its ranks, and says nothing of its nodes, has them.
+pub(crate) fn can_have_ranks(target: &BurstTarget, property: &str, instance: &Instance) -> bool {
+    let Some((cores, gpus)) = instance.shapes.get(property) else { return true };
+    let unless_named = |lead: u32| if target.ranks.is_empty() { lead } else { u32::MAX };
+    let has_cores = match u32::try_from(target.cores) {
+        Ok(cores) if cores > 0 => cores,
+        _ => unless_named(instance.lead_cores),
+    };
+    let has_gpus = target.gpus.and_then(|gpus| u32::try_from(gpus).ok());
+    has_cores >= *cores && has_gpus.unwrap_or_else(|| unless_named(instance.lead_gpus)) >= *gpus
 }
 
 /// Cores and GPUs of each node of a target. A broker that gets a rank has what the rank table says,

@@ -14,7 +14,7 @@ use crate::constraint::{Constraint, Match};
 use crate::job::Need;
 use crate::limits::Budget;
 use crate::pause::Paused;
-use crate::pool::{SPARE, shape};
+use crate::pool::{SPARE, can_have_ranks, shape};
 use crate::supply::Supply;
 use crate::time::seconds_after;
 use crate::{Instance, Job, PolicyState, Pool, PoolState};
@@ -150,6 +150,9 @@ impl<'a> Requests<'a> {
         let now = self.now;
         let state = &self.policies[policy];
         let to = &state.spec.targets[target];
+        if to.is_elsewhere() && !self.instance.is_exposed {
+            return Err(Why::NotExposed.into());
+        }
         if properties(self.instance, to, demand).next().is_none() {
             return Err(Why::NoTargetFits { policy: &state.name }.into());
         }
@@ -313,6 +316,9 @@ impl<'a> Requests<'a> {
         let most = self.instance.leasable.get(property).copied().unwrap_or_default();
         match left >= ranks {
             true => Ok(ranks),
+            false if most == 0 && !to.ranks.is_empty() => {
+                Err(Why::UnknownRanks { target: to, leasable: &self.instance.leasable })
+            }
             false => Err(Why::NoRanks { target: &to.name, missing: ranks, left, most }),
         }
     }
@@ -340,7 +346,9 @@ fn properties<'a>(
     let any = named.is_none().then(|| std::iter::once(SPARE).chain(others));
     named.into_iter().chain(any.into_iter().flatten()).filter(move |name| {
         let (cores, gpus) = shape(target, name, instance);
-        demand.need.accepts(cores, gpus) && demand.constraint.matches(name, None) == Match::Yes
+        can_have_ranks(target, name, instance)
+            && demand.need.accepts(cores, gpus)
+            && demand.constraint.matches(name, None) == Match::Yes
     })
 }
 
@@ -371,3 +379,6 @@ pub(crate) fn nearer<'a>(nearest: Option<Refusal<'a>>, other: Refusal<'a>) -> Re
 fn largest(target: &BurstTarget) -> i32 {
     target.scaling.as_ref().map_or(target.max_nodes, |scaling| scaling.max_nodes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,3 +70,6 @@ pub(crate) fn shrink(
     }
     (actions, next)
 }
+
+#[cfg(test)]
+mod tests;

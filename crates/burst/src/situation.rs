@@ -100,12 +100,19 @@ impl Situation {
             lead_cores: shown.lead_cores,
             lead_gpus: shown.lead_gpus,
             skips_blocked: !shown.stops_at_blocked,
+            is_exposed: is_exposed(cluster),
             table_size: u32::try_from(table.len()).unwrap_or(u32::MAX),
             isolated,
         };
         let pools = bursts.iter().map(|burst| pool(burst, &waiting, now)).collect();
         Situation { instance, pools, jobs }
     }
+}
+
+/// Whether a MiniCluster can be reached from other Kubernetes clusters.
+fn is_exposed(cluster: &MiniCluster) -> bool {
+    let bursting = cluster.spec.flux.as_ref().and_then(|flux| flux.bursting.as_ref());
+    bursting.is_some_and(|it| it.expose.is_some())
 }
 
 /// The property of a range of slots, by which jobs select nodes.
@@ -218,8 +225,8 @@ fn pool(burst: &Burst, waiting: &HashSet<u64>, now: Timestamp) -> Pool {
     }
 }
 
-/// Whether nodes that a Burst does not have yet are not expected any more: its MiniCluster has to be
-/// changed first, or they have had their time.
+/// Whether the missing nodes of a Burst are no longer expected: its MiniCluster has to be changed first, or
+/// the join deadline is over.
 fn is_stuck(burst: &Burst, status: &BurstStatus, now: Timestamp) -> bool {
     let prepared = status.condition(BurstConditionType::Prepared);
     let is_blocked = prepared.is_some_and(|it| it.status == "False" && it.reason == "NotExposed");

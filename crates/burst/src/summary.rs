@@ -19,6 +19,8 @@ pub struct Summary {
     pub answers: Vec<JobAnswer>,
     /// The MiniClusters whose jobs are not known.
     pub unknown: Vec<String>,
+    /// Why the last request was refused, if it was.
+    pub refused: Option<String>,
     /// The jobs of a MiniCluster will be known in a moment.
     pub is_incomplete: bool,
 }
@@ -54,12 +56,13 @@ impl Summary {
 
     /// Adds what was decided for other MiniClusters.
     pub fn add(&mut self, other: &Summary) {
-        let Summary { clusters, pending, answers, unknown, is_incomplete } = other;
+        let Summary { clusters, pending, answers, unknown, refused, is_incomplete } = other;
         self.clusters = self.clusters.saturating_add(*clusters);
         self.pending = self.pending.saturating_add(*pending);
         let left = MAX_ANSWERS.saturating_sub(self.answers.len());
         self.answers.extend(answers.iter().take(left).cloned());
         self.unknown.extend_from_slice(unknown);
+        self.refused = self.refused.take().or_else(|| refused.clone());
         self.is_incomplete |= is_incomplete;
     }
 }

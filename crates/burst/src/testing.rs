@@ -7,7 +7,10 @@ use flux_operator_api::burst::{BurstLimits, BurstTarget, BurstWhen, JobSelection
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use crate::{Instance, Job, Node, PolicyState, Pool, PoolMember, PoolState};
+use crate::{
+    Action, AnswerReason, Decision, Instance, Job, Memory, Node, PolicyState, Pool, PoolMember,
+    PoolState, decide,
+};
 
 /// 2026-05-04T10:00:00Z and so many seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -48,6 +51,7 @@ pub(crate) fn instance(size: u32, free: u32) -> Instance {
         ..Node::default()
     };
     Instance {
+        is_exposed: true,
         name: "fs".into(),
         nodes: (0..size).map(node).collect(),
         lendable: BTreeMap::from([("spare".into(), 16)]),
@@ -110,4 +114,31 @@ pub(crate) fn member(burst: &str, pod: u32, idle_since: Option<Timestamp>) -> No
         member: Some(PoolMember { burst: burst.into(), pod }),
         ..Node::default()
     }
+}
+
+/// A decision at 100 s, without memory.
+pub(crate) fn decided(
+    instance: &Instance,
+    policies: &[PolicyState],
+    pools: &[Pool],
+    jobs: &[Job],
+) -> Decision {
+    decide(instance, policies, pools, jobs, &Memory::default(), at(100))
+}
+
+/// The reason of each answer.
+pub(crate) fn reasons(decision: &Decision) -> Vec<AnswerReason> {
+    decision.answers.iter().map(|answer| answer.reason).collect()
+}
+
+/// Policy or burst, nodes, of each action that requests or gives back nodes.
+pub(crate) fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
+    (decision.actions.iter())
+        .map(|action| match action {
+            Action::Create { policy, nodes, .. } => (policy.as_str(), *nodes),
+            Action::RunIsolated { policy, nodes, .. } => (policy.as_str(), *nodes),
+            Action::Resize { burst, nodes } => (burst.as_str(), *nodes),
+            Action::GiveBack { burst, .. } => (burst.as_str(), 0),
+        })
+        .collect()
 }

@@ -219,7 +219,7 @@ fn policy() -> impl Strategy<Value = PolicyState> {
             ..BurstPolicySpec::default()
         };
         let used = Used { node_hours_today: 2.0, ..Used::default() };
-        PolicyState { name: String::new(), spec, rejected: None, used }
+        PolicyState { name: String::new(), spec, rejected: None, blocked: None, used }
     })
 }
 
@@ -241,6 +241,7 @@ fn world() -> impl Strategy<Value = World> {
         let (spare, cloud, skips_blocked) = other;
         let mut world = World {
             instance: Instance {
+                is_exposed: true,
                 name: "fs".into(),
                 lendable: BTreeMap::from([("spare".into(), spare), ("cloud".into(), cloud)]),
                 shapes: BTreeMap::new(),
@@ -488,6 +489,7 @@ proptest! {
         };
         let world = |free: u32| World {
             instance: Instance {
+                is_exposed: true,
                 nodes: (0..free).map(node).collect(),
                 lendable: BTreeMap::from([("spare".into(), 64)]),
                 shapes: BTreeMap::new(),

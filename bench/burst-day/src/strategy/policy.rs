@@ -61,7 +61,8 @@ impl Policy {
         let cluster = json!({
             "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
             "metadata": { "name": "home", "namespace": policy.namespace(), "uid": "home" },
-            "spec": { "size": HOME_NODES, "containers": [{ "image": "app" }] },
+            "spec": { "size": HOME_NODES, "containers": [{ "image": "app" }],
+                "flux": { "bursting": { "expose": { "type": "LoadBalancer" } } } },
         });
         let cluster = serde_json::from_value(cluster).expect("it is a MiniCluster");
         Policy {

@@ -87,9 +87,9 @@ reasons! {
     ApplyFailed: Retried, [Manifest, Exposure],
         "The API server did not accept a change to an object of the MiniCluster.",
         "Wait: the operator tries again, at growing intervals. If it stays, correct what the message names.";
-    OperatorError: Retried, [Manifest, Queue],
-        "The operator failed while it read or reconciled the object: a defect of the operator.",
-        "Report it with the operator's log. It is tried again, at growing intervals or when the object changes.";
+    OperatorError: Retried, [Manifest, Queue, Bursting],
+        "The operator, or the burst controller, failed while it read or reconciled the object: a defect.",
+        "Report it with the log of the one that the message names. It is tried again, at growing intervals or when the object changes.";
 
     // The quota.
     NotQueued: Progress, [Admission],
@@ -440,7 +440,7 @@ reasons! {
         "The target does not accept the credentials, or they do not allow what is needed there.",
         "Replace the kubeconfig in the Secret, or give its account the rights that the message names.";
     KubeconfigRefused: NeedsUser, [Bursting],
-        "The kubeconfig would run a program or read a file of the controller, send credentials in the clear, or is not complete.",
+        "The kubeconfig would run a program or read a file of the controller, send credentials in the clear, or is not complete or not valid, such as with a line break in its token.",
         "Write a kubeconfig with an https server, a current-context, and a token, or certificate and key as data.";
     NamespaceNotListed: NeedsUser, [Bursting],
         "The administrator has not allowed the burst controller to serve this namespace.",
@@ -484,6 +484,9 @@ reasons! {
     JobsUnknown: Retried, [Bursting],
         "The operator does not list the jobs of a MiniCluster that the policy serves.",
         "Check that the MiniCluster is ready, and that the burst controller can reach the operator.";
+    RequestRefused: Retried, [Bursting],
+        "The API server refuses the Bursts that the policy requests; the message says why.",
+        "If a ResourceQuota is exceeded, delete Bursts or raise it. Otherwise correct what the message names.";
     InUse: Progress, [Bursting],
         "The burst is not being given back.",
         "Nothing.";

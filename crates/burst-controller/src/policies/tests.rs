@@ -1,12 +1,14 @@
 //! Policies of several namespaces, with an API server and an operator that answer as a test says.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 
 use flux_operator_api::view::{InstanceJob, InstanceJobs, SlotRange};
 use flux_operator_plan::kubernetes::{DeliveryMethod, Settings};
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
+use kube::core::Status;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::reflector::store;
 use kube::runtime::watcher::Event;
@@ -22,6 +24,9 @@ use crate::unreadable::Unreadable;
 
 /// A namespace in which the API server does not respond to writes.
 const HANGS: &str = "hangs";
+
+/// A namespace in which the API server refuses Bursts.
+const REFUSES: &str = "refuses";
 
 /// Namespaces with one MiniCluster and one policy each. A job waits that needs more nodes than there are.
 struct World {
@@ -54,6 +59,7 @@ impl World {
                 client: client.clone(),
                 settings,
                 served: BTreeSet::from(["*".to_owned()]),
+                commands: false,
                 gke_image: None,
             },
             stores: Stores { policies, bursts, clusters, unreadable: Unreadable::default() },
@@ -70,6 +76,16 @@ impl World {
     async fn wait_for_jobs(&mut self, policies: &Policies, namespace: &str) {
         policies.apply(&self.context, namespace).await.unwrap();
         self.changes.recv().await.unwrap();
+    }
+
+    /// Decides about a namespace whose jobs are known. Returns what is written, with the status of its
+    /// policy, which is otherwise not written again so soon.
+    async fn apply(&mut self, policies: &Policies, namespace: &str) -> Vec<(String, Value)> {
+        self.wait_for_jobs(policies, namespace).await;
+        self.written();
+        lock(&policies.0).get_mut(namespace).unwrap().statuses = PolicyStatuses::default();
+        policies.apply(&self.context, namespace).await.unwrap();
+        self.written()
     }
 
     fn written(&mut self) -> Vec<(String, Value)> {
@@ -136,7 +152,12 @@ fn client(written: mpsc::UnboundedSender<(String, Value)>) -> Client {
             if !is_read && path.contains(&format!("/{HANGS}/")) {
                 std::future::pending::<()>().await;
             }
-            Ok::<_, std::convert::Infallible>(Response::new(Body::from(answer)))
+            if !is_read && path == bursts_path(REFUSES) {
+                let status = Status::failure("exceeded quota: bursts", "Forbidden").with_code(403);
+                let answer = Body::from(serde_json::to_vec(&status).unwrap());
+                return Ok(Response::builder().status(403).body(answer).unwrap());
+            }
+            Ok::<_, Infallible>(Response::new(Body::from(answer)))
         }
     };
     Client::new(tower::service_fn(respond), "default")
@@ -184,17 +205,36 @@ async fn no_nodes_are_requested_while_a_burst_of_the_namespace_cannot_be_read() 
     let (mut world, policies) = (World::new(&["one", "two"]), Policies::default());
     world.context.stores.unreadable.insert(&ObjectRef::<Burst>::new("b").within("one"));
     for namespace in ["one", "two"] {
-        world.wait_for_jobs(&policies, namespace).await;
-        policies.apply(&world.context, namespace).await.unwrap();
-        let written = world.written();
+        let written = world.apply(&policies, namespace).await;
         let is_requested = written.iter().any(|(path, _)| *path == bursts_path(namespace));
-        let statuses = written.iter().filter(|(path, _)| path.ends_with("/burstpolicies/p/status"));
-        let active = statuses.map(|(_, policy)| &policy["status"]["conditions"][1]["reason"]);
-        let active: Vec<&Value> = active.collect();
         assert_eq!(is_requested, namespace == "two", "{written:?}");
-        let expected = if namespace == "one" { "Unreadable" } else { "Active" };
-        assert_eq!(active, [expected], "{namespace}");
+        let (active, answer) = match namespace {
+            "one" => ("Unreadable", "CannotRequest"),
+            _ => ("Active", "Requested"),
+        };
+        let status = policy_status(&written);
+        assert_eq!(status["conditions"][1]["reason"], active, "{namespace}");
+        assert_eq!(status["jobs"][0]["reason"], answer, "{namespace}");
     }
+}
+
+#[tokio::test]
+async fn a_job_whose_burst_the_api_server_refuses_has_that_answer() {
+    let (mut world, policies) = (World::new(&[REFUSES]), Policies::default());
+    let written = world.apply(&policies, REFUSES).await;
+    let status = policy_status(&written);
+    assert_eq!(status["conditions"][1]["reason"], "RequestRefused");
+    assert_eq!(status["jobs"][0]["reason"], "CannotRequest");
+    let message = status["jobs"][0]["message"].as_str().unwrap();
+    assert!(message.contains("exceeded quota"), "{message}");
+}
+
+/// The only status of a policy that was written.
+fn policy_status(written: &[(String, Value)]) -> &Value {
+    let statuses = written.iter().filter(|(path, _)| path.ends_with("/burstpolicies/p/status"));
+    let statuses: Vec<&Value> = statuses.map(|(_, policy)| &policy["status"]).collect();
+    let [status] = statuses[..] else { panic!("{written:?}") };
+    status
 }
 
 #[tokio::test]

@@ -1,4 +1,7 @@
 //! The Flux instance, as its own commands show it.
+//!
+//! It has exited when no process listens on the socket of its broker. The URI that is given may be that of
+//! a `flux proxy`, whose socket is deleted with it: the broker is asked for its own.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -35,6 +38,8 @@ pub(super) struct Seen {
 pub(super) struct RunningInstance {
     instance: StandaloneInstance,
     command: FluxCommand,
+    /// The URI of the broker's own socket, if that is on this machine.
+    broker_uri: Option<String>,
     pending: PendingJobs,
     drainer: Drainer,
     /// The ranks that were to be drained last, and since when.
@@ -46,9 +51,22 @@ pub(super) struct RunningInstance {
 }
 
 impl RunningInstance {
-    pub(super) fn new(instance: StandaloneInstance, command: FluxCommand) -> RunningInstance {
+    /// That which `command` reaches. `last_uri`: the broker's, when it was reached last.
+    pub(super) fn new(
+        instance: StandaloneInstance,
+        command: FluxCommand,
+        last_uri: Option<String>,
+    ) -> RunningInstance {
+        let broker_uri = match command.query(&["getattr", "local-uri"]) {
+            Some(uri) => Some(uri.trim().to_owned()).filter(|uri| listens(uri)),
+            None => last_uri.filter(|uri| *uri == command.uri),
+        };
+        // That of a proxy may be deleted before.
+        let uri = broker_uri.clone().unwrap_or(command.uri);
+        let command = FluxCommand { uri, ..command };
         RunningInstance {
             instance,
+            broker_uri,
             pending: PendingJobs::new(command.clone()),
             // A former process may have drained ranks.
             drainer: Drainer::new(command.clone(), true),
@@ -58,6 +76,11 @@ impl RunningInstance {
             listed: Instant::now(),
             silent_since: None,
         }
+    }
+
+    /// The URI of the broker's own socket, if that is on this machine.
+    pub(super) fn broker_uri(&self) -> Option<&str> {
+        self.broker_uri.as_deref()
     }
 
     /// Its hosts, in the order of their ranks; `None` if it does not respond.
@@ -70,7 +93,7 @@ impl RunningInstance {
         Some(hosts)
     }
 
-    /// Has these ranks drained, and others not, and looks at brokers and jobs. Takes as long as Flux's
+    /// Has these ranks drained, and others not, and observes brokers and jobs. Takes as long as Flux's
     /// commands.
     pub(super) fn observe(&mut self, leaving: &IdSet) -> Seen {
         let Some(overlay) = self.command.query(&OverlayNode::COMMAND) else {
@@ -107,7 +130,8 @@ impl RunningInstance {
         let since = *self.silent_since.get_or_insert_with(Instant::now);
         self.jobs = None;
         self.pending.report_again();
-        let has_exited = is_gone(&self.command.uri) && since.elapsed() >= EXIT_PATIENCE;
+        let has_exited =
+            self.broker_uri.as_deref().is_some_and(is_deleted) && since.elapsed() >= EXIT_PATIENCE;
         Seen { state: InstanceState { has_exited, ..InstanceState::default() }, jobs: None }
     }
 
@@ -126,14 +150,18 @@ impl RunningInstance {
     }
 }
 
-/// Whether no process listens at a URI. An instance that is busy, or is reached over a network that is
-/// down, is not gone. Waits for at most [`CONNECT_TIME`]: the socket of a broker that is stopped accepts
-/// no more connections at some time.
-fn is_gone(uri: &str) -> bool {
+/// Whether a process listens at the URI of a broker.
+fn listens(uri: &str) -> bool {
+    uri.starts_with("local://") && !is_deleted(uri)
+}
+
+/// Whether no process listens at the URI of a broker any more. One that is busy listens. Waits for at most
+/// [`CONNECT_TIME`]: the socket of a broker that is stopped accepts no more connections at some time.
+fn is_deleted(uri: &str) -> bool {
     let Some(socket) = uri.strip_prefix("local://") else { return false };
     let connected = async { timeout(CONNECT_TIME, UnixStream::connect(socket)).await };
-    let gone = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
-    matches!(Handle::current().block_on(connected), Ok(Err(error)) if gone.contains(&error.kind()))
+    let none = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
+    matches!(Handle::current().block_on(connected), Ok(Err(error)) if none.contains(&error.kind()))
 }
 
 /// The jobs of the pages of a list.
@@ -153,29 +181,74 @@ fn assembled(pages: Vec<PendingPage>) -> InstanceJobs {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
+    use std::path::Path;
 
+    use super::super::turns_tests::instance;
     use super::*;
 
-    /// [`is_gone`], on a thread that may wait.
-    async fn gone(socket: &std::path::Path) -> bool {
-        let uri = format!("local://{}", socket.display());
-        tokio::task::spawn_blocking(move || is_gone(&uri)).await.unwrap()
+    fn uri(socket: &Path) -> String {
+        format!("local://{}", socket.display())
+    }
+
+    /// [`is_deleted`], on a thread that may wait.
+    async fn deleted(socket: &Path) -> bool {
+        let uri = uri(socket);
+        tokio::task::spawn_blocking(move || is_deleted(&uri)).await.unwrap()
+    }
+
+    /// The broker is reached by a socket that is deleted before the broker exits.
+    #[tokio::test]
+    async fn an_instance_has_not_exited_when_a_proxy_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let listener = UnixListener::bind(path("local-0")).unwrap();
+        let script = format!(
+            "#!/bin/sh\ntest -e {} && echo {}\n",
+            path("up").display(),
+            uri(&path("local-0"))
+        );
+        std::fs::write(path("up"), "").unwrap();
+        std::fs::write(path("flux"), script).unwrap();
+        std::fs::set_permissions(path("flux"), PermissionsExt::from_mode(0o755)).unwrap();
+        let new = |command: FluxCommand, last: Option<String>| {
+            let new = move || RunningInstance::new(instance(), command, last);
+            tokio::task::spawn_blocking(new)
+        };
+        let command = FluxCommand { flux: path("flux"), uri: uri(&path("proxy")) };
+        let mut running = new(command.clone(), None).await.unwrap();
+        assert_eq!(running.broker_uri(), Some(uri(&path("local-0")).as_str()));
+        // It does not respond any more.
+        std::fs::remove_file(path("up")).unwrap();
+        running.silent_since = Instant::now().checked_sub(EXIT_PATIENCE);
+        let observed = |mut running: RunningInstance| {
+            tokio::task::spawn_blocking(move || (running.silent().state.has_exited, running))
+        };
+        let (has_exited, running) = observed(running).await.unwrap();
+        assert!(!has_exited, "its broker still listens");
+        drop(listener);
+        assert!(observed(running).await.unwrap().0);
+        // After a restart of this program, only the broker's own socket says that it has exited.
+        for (last, knows) in [(uri(&path("proxy")), true), (uri(&path("local-0")), false)] {
+            let running = new(command.clone(), Some(last)).await.unwrap();
+            assert_eq!(running.broker_uri().is_some(), knows);
+        }
     }
 
     #[tokio::test]
-    async fn an_instance_is_gone_if_no_process_listens_on_its_socket() {
+    async fn an_instance_has_exited_if_no_process_listens_on_its_socket() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("local-0");
-        assert!(gone(&socket).await, "there is no socket");
+        assert!(deleted(&socket).await, "there is no socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        assert!(!gone(&socket).await);
+        assert!(!deleted(&socket).await);
         // Nothing is accepted: more connections than fit wait.
         let connect = || timeout(Duration::from_millis(100), UnixStream::connect(&socket));
         while let Ok(Ok(_)) = connect().await {}
-        let asked = timeout(Duration::from_secs(30), gone(&socket));
+        let asked = timeout(Duration::from_secs(30), deleted(&socket));
         assert_eq!(asked.await, Ok(false), "it waits for a broker that accepts nothing");
         drop(listener);
-        assert!(gone(&socket).await, "no process listens");
+        assert!(deleted(&socket).await, "no process listens");
     }
 }

@@ -1,4 +1,4 @@
-//! The program: looks at the instance and decides, until the instance has exited or it is stopped.
+//! The program: observes the instance and decides, until the instance has exited or it is stopped.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::instance::{RunningInstance, Seen};
 use super::records::{RecordError, Records, bursts_in};
@@ -110,17 +110,23 @@ pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, Stan
     };
     let targets = OwnTargets::new(source, kubeconfigs).await?;
     let records = Records::open(&options.records).map_err(StandaloneRunError::Records)?;
-    let running = RunningInstance::new(instance.clone(), FluxCommand { flux, uri: uri.clone() });
+    let command = FluxCommand { flux, uri: uri.clone() };
+    let (lead, last_uri) = (instance.clone(), records.uri());
+    let running = spawn_blocking(move || RunningInstance::new(lead, command, last_uri)).await;
+    let running = running.unwrap_or_else(|error| resume_unwind(error.into_panic()));
     match running.hosts() {
         // Only an instance that was there before has exited.
-        None if records.bursts().is_empty() || records.uri().as_deref() != Some(uri.as_str()) => {
+        None if records.bursts().is_empty() || running.broker_uri().is_none() => {
             return Err(StandaloneRunError::Silent { uri });
         }
         Some(found) if found != *instance.hosts() => {
             let (found, expected) = (found.to_string(), instance.hosts().to_string());
             return Err(StandaloneRunError::OtherInstance { uri, found, expected });
         }
-        Some(_) => records.save_uri(&uri).map_err(StandaloneRunError::Records)?,
+        Some(_) => {
+            let broker_uri = running.broker_uri().unwrap_or_default();
+            records.save_uri(broker_uri).map_err(StandaloneRunError::Records)?;
+        }
         // It may have exited, and what is left is to be given back.
         None => {}
     }
@@ -134,6 +140,12 @@ pub async fn run_standalone(options: StandaloneOptions) -> Result<Finished, Stan
         left = records.bursts().len(),
         "nodes are requested for jobs of this instance"
     );
+    if running.broker_uri().is_none() {
+        tracing::warn!(
+            "its broker is on another machine: whether it has exited is not known, so stop this program with \
+             Ctrl-C to give everything back"
+        );
+    }
     let turns = Turns::new(instance, policies, targets, records);
     let (closing, is_closing) = watch::channel(false);
     // Signals count at once, whatever a target or a command of Flux takes.
@@ -169,7 +181,7 @@ async fn stopped<T>(work: &mut JoinHandle<T>, records: &Path) -> Result<usize, R
     Ok(bursts_in(records)?.len())
 }
 
-/// Looks and decides, until the instance has exited, or everything was given back on request.
+/// Observes and decides, until the instance has exited, or everything was given back on request.
 async fn run_turns(
     mut turns: Turns<OwnTargets>,
     running: RunningInstance,
@@ -198,13 +210,13 @@ async fn run_turns(
     }
 }
 
-/// Looks at the instance, on a thread that may wait for Flux's commands.
+/// Observes the instance, on a thread that may wait for Flux's commands.
 async fn observe(
     running: Option<RunningInstance>,
     leaving: flux_operator_flux::IdSet,
 ) -> (Seen, Option<RunningInstance>) {
     let Some(mut running) = running else { return (Seen::default(), None) };
-    let observed = tokio::task::spawn_blocking(move || (running.observe(&leaving), Some(running)));
+    let observed = spawn_blocking(move || (running.observe(&leaving), Some(running)));
     observed.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 

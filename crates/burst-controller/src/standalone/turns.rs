@@ -195,11 +195,11 @@ impl<T: Targets> Turns<T> {
         self.records.save(burst)
     }
 
-    /// Logs answers that have changed.
+    /// Logs answers that have changed, of jobs that need nodes: there is nothing else to ask.
     fn log_answers(&mut self, answers: &[Answer]) {
         self.logged.retain(|job, _| answers.iter().any(|answer| answer.job == *job));
-        let selected = answers.iter().filter(|answer| answer.reason.is_selected());
-        for answer in selected.take(MAX_LOGGED) {
+        let waiting = answers.iter().filter(|answer| answer.reason != AnswerReason::StartsHere);
+        for answer in waiting.take(MAX_LOGGED) {
             if self.logged.insert(answer.job, answer.reason) != Some(answer.reason) {
                 let (job, reason) = (JobId::from(answer.job), answer.reason);
                 tracing::info!(%job, %reason, "{}", answer.message);

@@ -74,7 +74,7 @@ impl Target for Away {
     }
 }
 
-fn instance() -> StandaloneInstance {
+pub(super) fn instance() -> StandaloneInstance {
     let new = NewInstance {
         host: "laptop".into(),
         address: "192.0.2.7".into(),

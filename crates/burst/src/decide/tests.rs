@@ -6,34 +6,10 @@ use flux_operator_api::view::Attributes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::testing::{at, instance, job, member, nodes, policy, pool, scaling, target};
-use crate::{AnswerReason, GiveBackReason, Node, PoolState};
-
-/// A decision at 100 s, without memory.
-fn decided(
-    instance: &Instance,
-    policies: &[PolicyState],
-    pools: &[Pool],
-    jobs: &[Job],
-) -> Decision {
-    decide(instance, policies, pools, jobs, &Memory::default(), at(100))
-}
-
-fn reasons(decision: &Decision) -> Vec<AnswerReason> {
-    decision.answers.iter().map(|answer| answer.reason).collect()
-}
-
-/// Policy or burst, nodes, of each action that requests or gives back nodes.
-fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
-    (decision.actions.iter())
-        .map(|action| match action {
-            Action::Create { policy, nodes, .. } => (policy.as_str(), *nodes),
-            Action::RunIsolated { policy, nodes, .. } => (policy.as_str(), *nodes),
-            Action::Resize { burst, nodes } => (burst.as_str(), *nodes),
-            Action::GiveBack { burst, .. } => (burst.as_str(), 0),
-        })
-        .collect()
-}
+use crate::testing::{
+    at, decided, instance, job, member, nodes, policy, pool, reasons, scaling, sizes, target,
+};
+use crate::{AnswerReason, Node, PoolState};
 
 fn with(mut job: Job, key: &str, value: Value) -> Job {
     job.attributes = BTreeMap::from([("burstable".into(), json!(1)), (key.into(), value)]).into();
@@ -199,6 +175,21 @@ fn a_job_beyond_a_limit_waits_and_a_smaller_one_is_served() {
         limited(|policy| policy.rejected = Some("no".into())),
         [AnswerReason::PolicyRejected; 3]
     );
+    assert_eq!(
+        limited(|policy| policy.blocked = Some("no".into())),
+        [AnswerReason::CannotRequest; 3]
+    );
+}
+
+#[test]
+fn a_job_for_which_a_request_was_refused_has_that_answer() {
+    let policies = [policy("p", target("t"))];
+    let mut decision = decided(&instance(2, 1), &policies, &[], &[job(1), nodes(2, 2)]);
+    decision.record_refusal("other", "no");
+    assert_eq!(reasons(&decision), [AnswerReason::StartsHere, AnswerReason::Requested]);
+    decision.record_refusal("p", "exceeded quota");
+    assert_eq!(reasons(&decision), [AnswerReason::StartsHere, AnswerReason::CannotRequest]);
+    assert!(decision.answers[1].message.contains("exceeded quota"), "{decision:?}");
 }
 
 #[test]
@@ -303,127 +294,6 @@ fn a_burst_is_created_with_at_least_its_smallest_size() {
     assert_eq!(reasons(&decision), [AnswerReason::Requested; 2]);
 }
 
-/// The status of its Burst says some seconds after an attempt whether that has succeeded.
-#[test]
-fn a_target_that_has_failed_is_skipped_until_an_attempt_succeeds() {
-    let mut policy = policy("p", target("a"));
-    policy.spec.targets.push(target("b"));
-    let jobs = [nodes(1, 2)];
-    let with = |policy: &PolicyState, state| {
-        let pool = Pool { state, ..pool("x", "p", target("a"), 2) };
-        decided(&instance(2, 0), std::slice::from_ref(policy), &[pool], &jobs)
-    };
-    let failed = |until| PoolState::Failed { until };
-    for until in [at(130), at(100), at(92)] {
-        let decision = with(&policy, failed(until));
-        let [Action::Create { target, .. }] = &decision.actions[..] else {
-            panic!("{until}: {decision:?}")
-        };
-        assert_eq!(target.name, "b", "{until}");
-    }
-    assert_eq!(reasons(&with(&policy, PoolState::Active)), [AnswerReason::WaitsForBurst]);
-    policy.spec.targets.pop();
-    for (until, requeue_at) in [(at(130), Some(at(130))), (at(100), None), (at(92), None)] {
-        let decision = with(&policy, failed(until));
-        assert_eq!(reasons(&decision), [AnswerReason::TargetFailed], "{until}");
-        assert_eq!((decision.actions, decision.requeue_at), (vec![], requeue_at), "{until}");
-    }
-}
-
-#[test]
-fn a_job_waits_once_for_the_next_target_while_the_first_one_is_tried_again() {
-    let mut policy = policy("p", target("a"));
-    policy.spec.targets.push(target("b"));
-    policy.spec.when.stabilization_seconds = Some(5);
-    let failed = PoolState::Failed { until: at(103) };
-    let pools = [Pool { state: failed, ..pool("x", "p", target("a"), 2) }];
-    let mut memory = Memory::default();
-    for seconds in [100, 103, 105] {
-        let jobs = [nodes(1, 2)];
-        let policies = [policy.clone()];
-        let decision = decide(&instance(2, 0), &policies, &pools, &jobs, &memory, at(seconds));
-        assert_eq!(decision.actions.len(), usize::from(seconds == 105), "{seconds}");
-        memory = decision.memory;
-    }
-}
-
-#[test]
-fn a_target_whose_last_burst_was_of_no_use_is_tried_again_later() {
-    let policies = [policy("p", target("a"))];
-    let jobs = [nodes(1, 2)];
-    let mut useless = pool("x", "p", target("a"), 2);
-    (useless.state, useless.paused_until) = (PoolState::GivingBack, Some(at(700)));
-    let decision = decided(&instance(2, 0), &policies, &[useless], &jobs);
-    assert_eq!(reasons(&decision), [AnswerReason::TargetFailed]);
-    // It is remembered when the burst no longer exists.
-    let at_time = |memory, time| decide(&instance(2, 0), &policies, &[], &jobs, memory, at(time));
-    let next = at_time(&decision.memory, 699);
-    assert_eq!(
-        (reasons(&next), next.requeue_at),
-        (vec![AnswerReason::TargetFailed], Some(at(700)))
-    );
-    let next = at_time(&next.memory, 700);
-    assert_eq!((reasons(&next), next.memory.paused.len()), (vec![AnswerReason::Requested], 0));
-}
-
-/// Without a finalizer it is deleted at once: the target has never answered.
-#[test]
-fn a_burst_that_is_deleted_before_it_was_of_use_does_not_get_a_successor() {
-    let mut policy = policy("p", target("dead"));
-    policy.spec.targets.push(target("alive"));
-    policy.spec.limits.nodes = 8;
-    let jobs = [nodes(1, 8)];
-    let decide = |pools: &[Pool], memory: &Memory, time| {
-        let mut policy = policy.clone();
-        policy.used.nodes = pools.iter().map(|pool| pool.nodes).sum();
-        decide(&instance(2, 0), &[policy], pools, &jobs, memory, at(time))
-    };
-    let target_of = |decision: &Decision| match &decision.actions[..] {
-        [Action::Create { target, .. }] => target.name.clone(),
-        actions => panic!("{actions:?}"),
-    };
-    let first = decide(&[], &Memory::default(), 0);
-    assert_eq!(target_of(&first), "dead");
-    let failed = PoolState::Failed { until: at(105) };
-    let burst = Pool { state: failed, ..pool("b", "p", target("dead"), 8) };
-    let waits = decide(std::slice::from_ref(&burst), &first.memory, 100);
-    assert_eq!(reasons(&waits), [AnswerReason::LimitNodes]);
-    let next = decide(&[], &waits.memory, 480);
-    assert_eq!(target_of(&next), "alive");
-    assert_eq!(next.memory.paused[&("p".to_owned(), "dead".to_owned())], at(1080));
-    // One that has been of use may be followed by another.
-    let burst = Pool { has_joined: true, ..burst };
-    let waits = decide(&[burst], &first.memory, 100);
-    assert_eq!(target_of(&decide(&[], &waits.memory, 480)), "dead");
-}
-
-#[test]
-fn a_pause_begins_once() {
-    let policies = [policy("p", target("a"))];
-    let mut burst = pool("b", "p", target("a"), 2);
-    let (instance, jobs) = (instance(2, 0), [nodes(1, 2)]);
-    let mut memory = Memory::default();
-    // It says that it is given back, is shown like that for a while, and is deleted.
-    for (time, until) in [(0, None), (100, Some(at(700))), (300, Some(at(700))), (400, None)] {
-        (burst.paused_until, burst.state) = (until, PoolState::GivingBack);
-        let pools = if time < 400 { vec![burst.clone()] } else { vec![] };
-        memory = decide(&instance, &policies, &pools, &jobs, &memory, at(time)).memory;
-    }
-    assert_eq!(memory.paused.into_values().collect::<Vec<_>>(), [at(700)]);
-}
-
-#[test]
-fn a_target_is_tried_again_ten_minutes_later_if_the_clock_was_wrong() {
-    let policies = [policy("p", target("a"))];
-    let key = ("p".to_owned(), "a".to_owned());
-    let memory = Memory { paused: [(key, at(90_000))].into(), ..Memory::default() };
-    let at_time =
-        |memory, time| decide(&instance(2, 0), &policies, &[], &[nodes(1, 2)], memory, at(time));
-    let first = at_time(&memory, 100);
-    assert_eq!(first.requeue_at, Some(at(700)));
-    assert_eq!(reasons(&at_time(&first.memory, 700)), [AnswerReason::Requested]);
-}
-
 #[test]
 fn nodes_that_are_not_expected_any_more_are_requested_elsewhere() {
     let mut policy = policy("p", target("a"));
@@ -491,57 +361,6 @@ fn a_burst_in_the_same_cluster_leases_the_ranks_of_its_present_size() {
     let pools = [pool("b", "p", here.clone(), 2)];
     let decision = decided(&instance, &[policy("p", here)], &pools, &[nodes(1, 2), nodes(2, 3)]);
     assert_eq!(reasons(&decision), [AnswerReason::WaitsForBurst, AnswerReason::NoRanks]);
-}
-
-#[test]
-fn a_burst_shrinks_by_its_last_pods_that_are_idle() {
-    let policies = [policy("p", scaling("t", 1, 8))];
-    let pools = [pool("b", "p", scaling("t", 1, 8), 4)];
-    // Idle time is 300 s, and it is 100 s now.
-    let (long, short) = (Some(at(-200)), Some(at(-100)));
-    let (none, waits) = (vec![], vec![nodes(1, 2)]);
-    let cases = [
-        ([long, long, long, long], &none, 1),
-        ([None, long, long, long], &none, 1),
-        ([long, None, long, long], &none, 2),
-        ([None, long, short, long], &none, 3),
-        ([long, long, long, long], &waits, 2),
-    ];
-    for (idle, jobs, expected) in cases {
-        let mut instance = instance(2, 0);
-        let nodes = (0..).zip(idle).map(|(pod, since)| member("b", pod, since));
-        instance.nodes.extend(nodes);
-        let decision = decided(&instance, &policies, &pools, jobs);
-        assert_eq!(sizes(&decision), [("b", expected)], "{idle:?}");
-        let next = idle.contains(&short).then_some(at(200));
-        assert_eq!(decision.requeue_at, next, "{idle:?}");
-    }
-}
-
-#[test]
-fn pods_that_a_smaller_burst_loses_are_not_free() {
-    let policies = [policy("p", scaling("t", 1, 8))];
-    let pools = [pool("b", "p", scaling("t", 1, 8), 1)];
-    let mut instance = instance(2, 0);
-    instance.nodes.extend((0..2).map(|pod| member("b", pod, Some(at(90)))));
-    let decision = decided(&instance, &policies, &pools, &[nodes(1, 2)]);
-    assert_eq!(sizes(&decision), [("b", 2)]);
-}
-
-#[test]
-fn bursts_are_given_back_at_a_limit_of_the_day() {
-    let mut policy = policy("p", target("t"));
-    policy.spec.limits.node_hours_per_day = Some(8);
-    policy.used.node_hours_today = 8.0;
-    let pools = [pool("busy", "p", target("t"), 1), pool("idle", "p", target("t"), 1)];
-    let mut instance = instance(2, 0);
-    instance.nodes.extend([member("busy", 0, None), member("idle", 0, Some(at(99)))]);
-    let decision = decided(&instance, &[policy], &pools, &[nodes(1, 1)]);
-    let why = GiveBackReason::LimitNodeHours;
-    let given_back = |name: &str| Action::GiveBack { burst: name.into(), why };
-    assert_eq!(decision.actions, [given_back("busy"), given_back("idle")]);
-    assert_eq!(reasons(&decision), [AnswerReason::LimitNodeHours]);
-    assert_eq!(decision.requeue_at, Some("2026-05-05T00:00:00Z".parse().unwrap()));
 }
 
 #[test]

@@ -13,12 +13,9 @@ use crate::verdict::{self, no, yes};
 /// of the namespace, and with each of its jobs.
 pub const MAX_POLICIES: usize = 64;
 
-/// How many labels, expressions and values a selector may have in total, for the same reason.
-const MAX_SELECTOR_PARTS: usize = 256;
-
 /// Whether the burst controller applies a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub enum Service<'a> {
     /// It does, if the policy is valid.
     Applied,
     /// It does not serve the namespace.
@@ -28,6 +25,27 @@ pub enum Service {
     /// It does, but requests no more nodes: the namespace has a Burst that cannot be read, and what it
     /// uses is not known.
     UnreadableBurst,
+    /// It does, but the API server has refused the last Burst that it requested, with this message.
+    Refused(&'a str),
+}
+
+impl Service<'_> {
+    /// Why a policy that is applied cannot request nodes at present, if it cannot.
+    pub fn blocked(&self) -> Option<(Reason, String)> {
+        match self {
+            Service::UnreadableBurst => Some((
+                Reason::Unreadable,
+                "a Burst of this namespace cannot be read, and what it uses is not known; the log of the \
+                 burst controller names it"
+                    .to_owned(),
+            )),
+            Service::Refused(why) => Some((
+                Reason::RequestRefused,
+                format!("the API server refuses its Bursts, and is asked again: {why}"),
+            )),
+            Service::Applied | Service::NotListed | Service::TooMany => None,
+        }
+    }
 }
 
 /// The MiniClusters that a policy serves.
@@ -60,16 +78,8 @@ pub fn selects(policy: &BurstPolicy, cluster: &MiniCluster) -> bool {
 }
 
 fn selector(policy: &BurstPolicy) -> Result<Selector, String> {
-    let selector = &policy.spec.selector;
-    let labels = selector.match_labels.as_ref().map_or(0, |it| it.len());
-    let expressions = selector.match_expressions.iter().flatten();
-    let parts = expressions.map(|it| it.values.as_ref().map_or(0, Vec::len).saturating_add(1));
-    if parts.fold(labels, usize::saturating_add) > MAX_SELECTOR_PARTS {
-        return Err(format!(
-            "it has more than {MAX_SELECTOR_PARTS} labels, expressions and values in total"
-        ));
-    }
-    Selector::try_from(selector.clone()).map_err(|error| error.to_string())
+    policy.spec.check_selector_size().map_err(|problem| format!("it {problem}"))?;
+    Selector::try_from(policy.spec.selector.clone()).map_err(|error| error.to_string())
 }
 
 /// The status of a policy whose Bursts these are, without what is known of jobs. `clusters` is how many
@@ -77,7 +87,7 @@ fn selector(policy: &BurstPolicy) -> Result<Selector, String> {
 pub fn policy_status(
     policy: &BurstPolicy,
     bursts: &[&Burst],
-    service: Service,
+    service: Service<'_>,
     clusters: i32,
     unknown: &[String],
     now: Timestamp,
@@ -96,31 +106,29 @@ pub fn policy_status(
                  delete some"
             ),
         ),
-        (Service::Applied | Service::UnreadableBurst, Err(error)) => {
+        (Service::Applied | Service::UnreadableBurst | Service::Refused(_), Err(error)) => {
             no(Reason::BadSelector, &format!("selector is not valid: {error}"))
         }
-        (Service::Applied | Service::UnreadableBurst, Ok(_)) => {
+        (Service::Applied | Service::UnreadableBurst | Service::Refused(_), Ok(_)) => {
             yes(Reason::Accepted, "the policy is applied")
         }
     };
-    let active = match (accepted.status, policy.spec.suspend, unknown) {
-        ("True", true, _) => no(Reason::Suspended, "it requests no more nodes: suspend is set"),
-        ("True", false, _) if service == Service::UnreadableBurst => no(
-            Reason::Unreadable,
-            "it requests no more nodes: a Burst of this namespace cannot be read, and what it uses is not \
-             known; the log of the burst controller names it",
-        ),
-        ("True", false, [first, ..]) => {
+    let active = match (accepted.status, policy.spec.suspend, service.blocked(), unknown) {
+        ("True", true, _, _) => no(Reason::Suspended, "it requests no more nodes: suspend is set"),
+        ("True", false, Some((reason, message)), _) => no(reason, &message),
+        ("True", false, None, [first, ..]) => {
             let message = format!(
                 "the operator does not list the jobs of MiniCluster {first:?}: it may not be ready"
             );
             no(Reason::JobsUnknown, &message)
         }
-        ("True", false, []) if clusters == 0 => no(
+        ("True", false, None, []) if clusters == 0 => no(
             Reason::NoClusters,
             "no MiniCluster of this namespace has the labels that the selector asks for",
         ),
-        ("True", false, []) => yes(Reason::Active, "it requests nodes for jobs that it selects"),
+        ("True", false, None, []) => {
+            yes(Reason::Active, "it requests nodes for jobs that it selects")
+        }
         _ => accepted.clone(),
     };
     let live: Vec<&&Burst> = bursts.iter().filter(|burst| !burst.is_record()).collect();
@@ -161,7 +169,7 @@ mod tests {
         serde_json::from_value(policy).unwrap()
     }
 
-    fn accepted(policy: &BurstPolicy, service: Service) -> String {
+    fn accepted(policy: &BurstPolicy, service: Service<'_>) -> String {
         let status = policy_status(policy, &[], service, 1, &[], Timestamp::UNIX_EPOCH);
         assert_eq!(status.observed_generation, Some(3));
         status.conditions[0].reason.clone()
@@ -194,12 +202,16 @@ mod tests {
         assert_eq!(accepted(&valid, Service::TooMany), "TooManyPolicies");
         assert_eq!(accepted(&valid, Service::UnreadableBurst), "Accepted");
         let now = Timestamp::UNIX_EPOCH;
-        let status = policy_status(&valid, &[], Service::UnreadableBurst, 1, &[], now);
-        assert_eq!(
-            (&*status.conditions[1].reason, &*status.conditions[1].status),
-            ("Unreadable", "False")
-        );
-        let values: Vec<String> = (0..MAX_SELECTOR_PARTS).map(|it| it.to_string()).collect();
+        for (service, reason) in [
+            (Service::UnreadableBurst, "Unreadable"),
+            (Service::Refused("exceeded quota: bursts"), "RequestRefused"),
+        ] {
+            let status = policy_status(&valid, &[], service, 1, &[], now);
+            let active = &status.conditions[1];
+            assert_eq!((&*active.reason, &*active.status), (reason, "False"));
+        }
+        let max = flux_operator_api::BurstPolicySpec::MAX_SELECTOR_PARTS;
+        let values: Vec<String> = (0..max).map(|it| it.to_string()).collect();
         let large =
             json!({ "matchExpressions": [{ "key": "a", "operator": "In", "values": values }] });
         assert_eq!(accepted(&policy(&large), Service::Applied), "BadSelector");

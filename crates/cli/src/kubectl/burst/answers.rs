@@ -5,7 +5,7 @@ use std::fmt;
 
 use flux_operator_api::burst::JobAnswer;
 use flux_operator_api::view::InstanceJobs;
-use flux_operator_api::{Burst, BurstPolicy, MiniCluster};
+use flux_operator_api::{Burst, BurstPolicy, MiniCluster, Reason};
 use flux_operator_burst::{
     Answer, AnswerReason, IdleRanks, Memory, PolicyState, Situation, decide,
 };
@@ -13,10 +13,11 @@ use flux_operator_burst_controller::policy_state;
 use flux_operator_flux::JobId;
 use flux_operator_plan::bursting::selects;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 
-use super::state::{accepted, unprocessed};
+use super::state::{accepted, condition, unprocessed};
 use crate::kubectl::table::table;
 
 /// The answer for a job, as it is printed.
@@ -132,8 +133,13 @@ fn recorded<'a>(
 fn state_of(policy: &BurstPolicy, bursts: &[Burst], now: Timestamp) -> PolicyState {
     let usage = policy.status.as_ref().and_then(|status| status.usage.as_ref());
     let rejected = accepted(policy).filter(|it| it.status == "False");
+    // The controller alone knows what it cannot read, and what was refused.
+    let blocking = [Reason::Unreadable, Reason::RequestRefused].map(Reason::as_str);
+    let is_blocked = |it: &&Condition| blocking.contains(&it.reason.as_str());
+    let blocked = condition(policy, "Active").filter(is_blocked);
     PolicyState {
         rejected: rejected.map(|it| it.message.clone()),
+        blocked: blocked.map(|it| it.message.clone()),
         ..policy_state(policy, bursts, usage, now)
     }
 }

@@ -28,7 +28,12 @@ pub(super) fn needs_user(conditions: &[Condition]) -> Option<UserProblem> {
 
 /// The condition Accepted of a policy. Without it, no burst controller has processed the policy.
 pub(super) fn accepted(policy: &BurstPolicy) -> Option<&Condition> {
-    policy.status.as_ref()?.conditions.iter().find(|it| it.type_ == "Accepted")
+    condition(policy, "Accepted")
+}
+
+/// A condition of a policy.
+pub(super) fn condition<'a>(policy: &'a BurstPolicy, kind: &str) -> Option<&'a Condition> {
+    policy.status.as_ref()?.conditions.iter().find(|it| it.type_ == kind)
 }
 
 /// Why a policy without the condition Accepted does nothing.
