@@ -154,6 +154,42 @@ mod tests {
         ".envFrom",
     ];
 
+    /// The burst controller keeps them for all namespaces in bounded memory.
+    #[test]
+    fn what_a_policy_or_a_burst_selects_has_a_largest_size() {
+        let policy = schema(&burst_policy());
+        let spec = &policy["properties"]["spec"]["properties"];
+        let burst = schema(&burst());
+        let jobs = &burst["properties"]["spec"]["properties"]["jobs"];
+        let mut unlimited = Vec::new();
+        for (path, part) in
+            [("selector", &spec["selector"]), ("jobs", &spec["jobs"]), ("Burst jobs", jobs)]
+        {
+            collect_unlimited(part, path, &mut unlimited);
+        }
+        assert_eq!(unlimited, Vec::<String>::new());
+    }
+
+    /// Collects the paths of texts, lists and maps without a largest size.
+    fn collect_unlimited(schema: &Value, path: &str, unlimited: &mut Vec<String>) {
+        let is_map = schema["additionalProperties"].is_object();
+        let limit = match schema["type"].as_str() {
+            Some("string") => "maxLength",
+            Some("array") => "maxItems",
+            Some("object") if is_map => "maxProperties",
+            _ => "type",
+        };
+        if schema[limit].is_null() {
+            unlimited.push(format!("{path}: {limit}"));
+        }
+        let fields = schema["properties"].as_object().into_iter().flatten();
+        let fields = fields.map(|(name, field)| (name.as_str(), field));
+        let inner = [("items", &schema["items"]), ("*", &schema["additionalProperties"])];
+        for (name, part) in fields.chain(inner).filter(|(_, part)| part.is_object()) {
+            collect_unlimited(part, &format!("{path}.{name}"), unlimited);
+        }
+    }
+
     #[test]
     fn no_field_is_nullable() {
         let text = serde_json::to_string(&all()).unwrap();

@@ -17,6 +17,7 @@ mod kubectl;
 mod local;
 mod manifests;
 mod named_secrets;
+mod number;
 mod print;
 mod render;
 mod run;

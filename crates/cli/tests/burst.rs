@@ -89,6 +89,13 @@ fn bursts_are_listed_in_the_folder_of_an_instance_only() {
 }
 
 #[test]
+fn a_wrong_number_says_which_are_allowed() {
+    let laptop = Laptop::new();
+    let error = laptop.run("init other --ranks x").unwrap_err();
+    assert!(error.contains("'--ranks <RANKS>': is not a number from 1 to 1024"), "{error}");
+}
+
+#[test]
 fn what_cannot_work_is_refused_at_the_start() {
     let laptop = Laptop::new();
     laptop.write("no-certificate", "x");

@@ -65,16 +65,34 @@ fn a_namespace_of_bursts_that_is_given_twice_has_one_role() {
 }
 
 #[test]
-fn the_arguments_in_the_deployment_can_be_parsed() {
-    let objects = manifests(&["--namespaced", "team", "--image", "example.com/mine:2"]);
-    let manager = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
-    let arguments = manager["args"].as_array().unwrap().iter().map(|argument| {
-        // As the kubelet does.
-        argument.as_str().unwrap().replace("$(POD_IP)", "10.0.0.1")
-    });
+fn an_empty_image_for_gke_is_refused() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
-    // Without a cluster it exits after parsing its arguments.
-    let output = command.args(arguments).env("KUBECONFIG", "/nonexistent").output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("failed to find a cluster"), "{errors}");
+    command.args(["manifests", "--image", "i", "--burst-namespace", "a", "--burst-gke", ""]);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("a value is required for '--burst-gke <IMAGE>'"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_arguments_in_the_deployments_can_be_parsed() {
+    let operator = &["--namespaced", "team", "--no-gateway"][..];
+    let bursts = &["--burst-namespace", "team", "--burst-commands", "--burst-gke", "gke"][..];
+    for (words, name) in
+        [(operator, "operator-controller-manager"), (bursts, "operator-burst-controller")]
+    {
+        let objects = manifests(&[&["--image", "example.com/mine:2"], words].concat());
+        let deployments = of_kind(&objects, "Deployment");
+        let deployment = deployments.iter().find(|it| it["metadata"]["name"] == name).unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let arguments = container["args"].as_array().unwrap().iter().map(|argument| {
+            // As the kubelet does.
+            argument.as_str().unwrap().replace("$(POD_IP)", "10.0.0.1")
+        });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flux-operator"));
+        // Outside a cluster it fails after parsing its arguments. If it cannot parse them, that is 2.
+        let output = command.args(arguments).env("KUBECONFIG", "/nonexistent").output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{name}: {errors}");
+    }
 }

@@ -85,6 +85,37 @@ spec:
 }
 
 #[test]
+fn a_first_policy_gets_messages_that_say_what_to_write() {
+    let valid = "
+apiVersion: flux-framework.org/v1alpha2
+kind: BurstPolicy
+metadata: {name: first}
+spec:
+  selector: {}
+  jobs: {}
+  limits: {nodes: 2}
+  targets: [{name: a, maxNodes: 2, cluster: {}}]
+";
+    assert_eq!(errors(&validate_input(valid.as_bytes())), "");
+    for (right, wrong, expected) in [
+        ("cluster: {}", "cluster:", "mock: set exactly one of them, such as `cluster: {}`"),
+        (
+            "selector: {}",
+            "selector: {burst: allowed}",
+            "spec.selector.burst: unknown field: expected matchExpressions or matchLabels",
+        ),
+        (
+            "jobs: {}",
+            "jobs: {users: [alice]}",
+            "spec.jobs.users[0]: must be a user id such as 1000, not text",
+        ),
+    ] {
+        let errors = errors(&validate_input(valid.replace(right, wrong).as_bytes()));
+        assert!(errors.contains(expected), "{errors}");
+    }
+}
+
+#[test]
 fn a_policy_whose_jobs_can_run_nowhere_is_a_warning() {
     let policy = |target: &str| {
         format!(

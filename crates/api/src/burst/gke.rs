@@ -32,8 +32,7 @@ pub struct GkeTarget {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z][-a-z0-9]*$"))]
     pub machine_type: String,
 
-    /// The ServiceAccount of the program. It must be allowed to create, get and patch Secrets of the
-    /// namespace.
+    /// The ServiceAccount of the program. It must be allowed to create and patch Secrets of the namespace.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub service_account: String,
 

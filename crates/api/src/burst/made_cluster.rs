@@ -46,7 +46,7 @@ pub struct ClusterApiTarget {
 
     /// Namespace in the new cluster, which must exist. Unset: default.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
 }
 
@@ -167,7 +167,7 @@ pub struct CommandTarget {
 
     /// Namespace in the new cluster, which must exist. Unset: that of the kubeconfig's context.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
 }
 

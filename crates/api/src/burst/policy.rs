@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::{BurstPolicyStatus, BurstTarget};
@@ -61,12 +62,15 @@ use crate::unset::is_unset;
         .field_path(".targets"),
     validation = Rule::new("!has(self.limits.costPerDay) || self.limits.costPerDay == '' || self.targets.exists(t, has(t.pricePerNodeHour) && t.pricePerNodeHour != '')")
         .message("costPerDay has no effect unless a target has a pricePerNodeHour")
-        .field_path(".limits.costPerDay")
+        .field_path(".limits.costPerDay"),
+    validation = Rule::new("self.targets.all(t, !has(t.scaling) || t.scaling.minNodes <= self.limits.nodes)")
+        .message("scaling.minNodes of a target must be at most limits.nodes: lower it, or raise limits.nodes")
+        .field_path(".targets")
 )]
 pub struct BurstPolicySpec {
     /// The MiniClusters of its namespace that it serves, by their labels. `{}`: all. Those that are
     /// created after it get spare ranks for its nodes, unless isolated is true.
-    #[schemars(schema_with = "embedded::<LabelSelector>")]
+    #[schemars(schema_with = "selector")]
     pub selector: LabelSelector,
 
     /// Which jobs it serves. Unset: those with the attribute burstable.
@@ -147,12 +151,12 @@ pub struct JobMatch {
 
     /// It was submitted by one of these users, given by their user ids.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 256))]
+    #[schemars(schema_with = "user_ids")]
     pub users: Vec<i64>,
 
     /// It is in one of these queues of Flux.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 64), inner(length(max = 253)))]
     pub queues: Vec<String>,
 }
 
@@ -220,6 +224,26 @@ pub struct GiveBack {
     pub grace_seconds: Option<i32>,
 }
 
+impl BurstPolicySpec {
+    /// How many labels, expressions and values the selector may have in total. It is compared with each
+    /// MiniCluster of the namespace.
+    pub const MAX_SELECTOR_PARTS: usize = 256;
+
+    /// Whether the selector is small enough. The error is what is wrong with it.
+    pub fn check_selector_size(&self) -> Result<(), String> {
+        let labels = self.selector.match_labels.as_ref().map_or(0, |it| it.len());
+        let expressions = self.selector.match_expressions.iter().flatten();
+        let parts = expressions.map(|it| it.values.as_ref().map_or(0, Vec::len).saturating_add(1));
+        match parts.fold(labels, usize::saturating_add) {
+            0..=Self::MAX_SELECTOR_PARTS => Ok(()),
+            parts => Err(format!(
+                "has {parts} labels, expressions and values in total: at most {} are allowed",
+                Self::MAX_SELECTOR_PARTS
+            )),
+        }
+    }
+}
+
 impl JobSelection {
     /// The attribute that jobs must have; `None` if they need none.
     pub fn attribute(&self) -> Option<&str> {
@@ -265,4 +289,33 @@ impl GiveBack {
     pub fn grace_seconds(&self) -> i32 {
         self.grace_seconds.unwrap_or(300)
     }
+}
+
+/// A selector of which every list has a largest size: an empty text has 3 bytes in JSON, and 24 in memory.
+/// [`BurstPolicySpec::check_selector_size`] limits them together.
+fn selector(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = embedded::<LabelSelector>(generator);
+    for (path, keyword, limit) in [
+        ("/properties/matchLabels", "maxProperties", 64),
+        ("/properties/matchLabels/additionalProperties", "maxLength", 63),
+        ("/properties/matchExpressions", "maxItems", 64),
+        ("/properties/matchExpressions/items/properties/key", "maxLength", 317),
+        ("/properties/matchExpressions/items/properties/operator", "maxLength", 16),
+        ("/properties/matchExpressions/items/properties/values", "maxItems", 256),
+        ("/properties/matchExpressions/items/properties/values/items", "maxLength", 63),
+    ] {
+        let part = schema.pointer_mut(path).and_then(|part| part.as_object_mut());
+        part.expect("a selector has labels and expressions")
+            .insert(keyword.to_owned(), limit.into());
+    }
+    schema
+}
+
+/// A list of user ids. Its title is what `validate` calls an entry that is none, such as a user's name.
+fn user_ids(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({
+        "type": "array",
+        "maxItems": 256,
+        "items": { "type": "integer", "format": "int64", "title": "a user id such as 1000" },
+    })
 }

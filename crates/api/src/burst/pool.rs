@@ -8,7 +8,7 @@ use super::{BurstConditionType, BurstRun, BurstStatus, BurstTarget};
 use crate::MiniCluster;
 use crate::unset::is_unset;
 
-/// Brokers at one target that have joined the Flux instance of a MiniCluster.
+/// Brokers at one target that join the Flux instance of a MiniCluster.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "flux-framework.org",
@@ -112,10 +112,10 @@ pub struct BurstSpec {
     pub grace_seconds: Option<i32>,
 
     /// Start no more jobs on its nodes, and give it back when those that run there have finished. A
-    /// policy sets it at a limit of the day. In the MiniCluster's own Kubernetes cluster, jobs are
-    /// started there until the moment when none runs.
+    /// policy sets it at a limit of the day.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub drain: bool,
+
     /// Id of the job, such as f2bGzJKq, that runs there in an instance of its own. Empty: its brokers
     /// join the instance of the MiniCluster.
     #[serde(default, skip_serializing_if = "is_unset")]
@@ -125,7 +125,7 @@ pub struct BurstSpec {
     /// The jobs for which it was created, at most 50. If a policy has created it, and one of them still
     /// waits when it is given back, the policy does not try its target again for two minutes.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 50))]
+    #[schemars(length(max = 50), inner(length(max = 64)))]
     pub jobs: Vec<String>,
 }
 

@@ -16,7 +16,7 @@ use crate::unset::is_unset;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.cluster), has(self.kubeconfig), has(self.clusterAPI), has(self.command), has(self.gke), has(self.mock)].filter(is, is).size() == 1")
-        .message("a target is one of cluster, kubeconfig, clusterAPI, command, gke or mock: set exactly one of them"),
+        .message("a target is one of cluster, kubeconfig, clusterAPI, command, gke or mock: set exactly one of them, such as `cluster: {}`"),
     validation = Rule::new("!has(self.scaling) || self.scaling.maxNodes <= self.maxNodes")
         .message("scaling.maxNodes must be at most maxNodes, the limit of the whole target")
         .field_path(".scaling")
@@ -35,7 +35,8 @@ pub struct BurstTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<Scaling>,
 
-    /// Cores of each node there. Unset or 0: as many as the MiniCluster's lead has.
+    /// Cores of each node there. Unset or 0: as many as the MiniCluster's lead has. Brokers get no ranks
+    /// for which the rank table has more.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(range(min = 0, max = 65_536))]
     pub cores: i32,
@@ -46,7 +47,8 @@ pub struct BurstTarget {
     pub gpus: Option<i32>,
 
     /// Which ranks of the MiniCluster its brokers get: `spare`, or the name of a pool in
-    /// flux.bursting.clusters. Unset: spare ranks first, then those of pools.
+    /// flux.bursting.clusters. Unset: spare ranks first, then those of pools for which its nodes are
+    /// large enough.
     #[serde(default, skip_serializing_if = "is_unset")]
     #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub ranks: String,
@@ -170,7 +172,7 @@ pub struct KubeconfigTarget {
     /// Namespace in the other cluster, which must exist. Unset: that of the kubeconfig's context,
     /// otherwise default.
     #[serde(default, skip_serializing_if = "is_unset")]
-    #[schemars(length(max = 63))]
+    #[schemars(length(max = 63), regex(pattern = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
 }
 

@@ -71,11 +71,19 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Pr
 
 fn unknown_field(schema: &Value, name: &str, path: String) -> Problem {
     let known = schema["properties"].as_object().into_iter().flat_map(|known| known.keys());
-    let hint = closest_name(name, known.map(String::as_str))
-        .map(|known| format!(": did you mean {known:?}?"))
-        .unwrap_or_default();
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    let hint = match closest_name(name, known.iter().copied()) {
+        Some(nearest) => format!(": did you mean {nearest:?}?"),
+        None if (1..=MAX_LISTED).contains(&known.len()) => {
+            format!(": expected {}", known.join(" or "))
+        }
+        None => String::new(),
+    };
     Problem::new(path, format!("unknown field{hint}"))
 }
+
+/// How many fields a message lists: as many as can be read at a glance.
+const MAX_LISTED: usize = 4;
 
 /// The known name that is most similar to a misspelt one, if one is similar enough.
 pub(super) fn closest_name<'a>(
@@ -188,7 +196,11 @@ fn has_type(schema: &Value, value: &Value) -> bool {
     }
 }
 
-fn expected_type(schema: &Value) -> &'static str {
+/// What a value should be. The title of a schema, if it has one, says more than its type.
+fn expected_type(schema: &Value) -> &str {
+    if let Some(title) = schema["title"].as_str() {
+        return title;
+    }
     match schema["type"].as_str() {
         Some("integer") => "a whole number",
         Some("number") => "a number",
@@ -250,6 +262,18 @@ mod tests {
         let hint = |name: &str| unknown_field(&schema, name, String::new()).message;
         assert_eq!(hint("comand"), "unknown field: did you mean \"command\"?");
         assert_eq!(hint("runflux"), "unknown field: did you mean \"runFlux\"?");
-        assert_eq!(hint("entrypoint"), "unknown field");
+    }
+
+    #[test]
+    fn another_field_of_an_object_with_few_fields_gets_their_names() {
+        let hint = |known: &[&str]| {
+            let known: serde_json::Map<_, _> =
+                known.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+            unknown_field(&json!({ "properties": known }), "burst", String::new()).message
+        };
+        let expected = "unknown field: expected matchExpressions or matchLabels";
+        assert_eq!(hint(&["matchLabels", "matchExpressions"]), expected);
+        assert_eq!(hint(&[]), "unknown field");
+        assert_eq!(hint(&["v", "w", "x", "y", "z"]), "unknown field");
     }
 }

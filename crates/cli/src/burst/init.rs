@@ -12,6 +12,7 @@ use flux_operator_flux::{Certificate, Metadata, SecretKey};
 use flux_operator_plan::bursting::NewInstance;
 
 use super::{BROKER_TOML, absolute};
+use crate::number::number;
 use crate::{image, print};
 
 /// Write the configuration of a Flux instance with spare ranks, for brokers that join later.
@@ -27,23 +28,23 @@ pub(super) struct Arguments {
     address: Option<String>,
 
     /// Port of the instance.
-    #[arg(long, default_value_t = 8050, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 8050, value_parser = number(1..=u16::MAX))]
     port: u16,
 
     /// Number of spare ranks: the largest number of nodes that can join.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 8, value_parser = number(1..=1024_u32))]
     ranks: u32,
 
     /// Cores of this machine that jobs may use. Default: all.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_parser = number(1..=65_536_u32))]
     cores: Option<u32>,
 
     /// Cores of each node that joins. Default: as many as this machine.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_parser = number(1..=65_536_u32))]
     spare_cores: Option<u32>,
 
     /// GPUs of each node that joins.
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1024))]
+    #[arg(long, default_value_t = 0, value_parser = number(0..=1024_u32))]
     spare_gpus: u32,
 }
 

@@ -45,7 +45,8 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "PREFIX")]
     flux_root: Option<PathBuf>,
 
-    /// Image with the agent, for brokers at targets.
+    /// The operator's image, which has the agent that starts brokers at targets. Required, unless this
+    /// build has a default.
     #[arg(long, env = "FLUX_OPERATOR_IMAGE", default_value = image::BUILT_IN)]
     agent_image: Option<String>,
 }

@@ -38,7 +38,8 @@ stuck   fs        gke      CredentialsRefused   0/2     0                       
     let expected = "error: there is no Burst \"redy\" in default\nhint: did you mean \"ready\"?\n";
     assert_eq!((code, errors.as_str()), (Some(1), expected));
     let (code, _, errors, _) = run(&["burst", "-A", "list"], objects());
-    assert!(code == Some(1) && errors.contains("hint: put it after the command"), "{errors}");
+    // As for every command line that is not valid.
+    assert!(code == Some(2) && errors.contains("hint: put it after the command"), "{errors}");
 }
 
 #[test]
@@ -288,6 +289,41 @@ fn everything_at_a_target_is_a_leftover_if_nothing_of_ours_exists() {
     assert_eq!(changes.try_iter().count(), 6);
 }
 
+/// The namespace is a target of another Kubernetes cluster.
+#[test]
+fn brokers_of_others_in_this_namespace_are_left_alone() {
+    let with_theirs = || {
+        let mut objects = objects();
+        let theirs = "burst-ffffffffffff";
+        objects.extend([
+            labelled("batch/v1", "Job", theirs, theirs, "their-uid"),
+            labelled("v1", "Secret", &format!("{theirs}-invitation"), theirs, "their-uid"),
+            labelled("v1", "Secret", &format!("{theirs}-flux-0f4e2c1d"), theirs, "their-uid"),
+        ]);
+        objects
+    };
+    let delete = ["burst", "cleanup", "--delete"];
+    let (code, output, errors, changes) = run(&delete, with_theirs());
+    let expected = format!("Invitation \"fs/{LEFT}\" deleted\n");
+    assert_eq!((code, output, errors.as_str()), (Some(0), expected, ""));
+    let [Change { method, path, .. }] = changes.as_slice() else { panic!("{changes:?}") };
+    assert!(method == "PATCH" && path.ends_with("/miniclusters/fs"), "{method} {path}");
+    // What has made a cluster for a MiniCluster that is not known is deleted only if that is asked for.
+    let with_down = || {
+        let down = labelled("batch/v1", "Job", &format!("{LEFT}-down"), LEFT, "gone-uid");
+        [with_theirs(), vec![down]].concat()
+    };
+    let (code, _, errors, changes) = run(&delete, with_down());
+    assert_eq!((code, changes.len()), (Some(1), 0), "{errors}");
+    assert!(errors.starts_with("error: nothing was deleted: 1 of them"), "{errors}");
+    let all = [&delete[..], &["--unknown-too"]].concat();
+    let (code, _, errors, changes) = run(&all, with_down());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let deleted: Vec<&str> =
+        changes.iter().filter_map(|it| it.path.split('/').next_back()).collect();
+    assert_eq!(deleted, ["fs".to_owned(), format!("{LEFT}-down")]);
+}
+
 #[test]
 fn a_kubeconfig_that_runs_programs_is_refused() {
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, \
@@ -425,17 +461,23 @@ fn secret(kubeconfig: &str) -> Value {
         "metadata": { "name": "gke", "namespace": "default" }, "data": { "kubeconfig": bytes } })
 }
 
+/// An object that was made for a Burst of the MiniCluster with this uid.
+fn labelled(version: &str, kind: &str, name: &str, label: &str, uid: &str) -> Value {
+    json!({ "apiVersion": version, "kind": kind, "metadata": {
+        "name": name, "namespace": "default", "uid": format!("{name}-uid"),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": { "flux-framework.org/burst": label, "flux-framework.org/burst-cluster": uid },
+        "annotations": { "flux-framework.org/burst-name": "default/gone" },
+    } })
+}
+
 /// What a target has: all that was made for a Burst that no longer exists and a pod whose Job does
 /// not, and the Job of a Burst that exists.
 fn at_target() -> Vec<Value> {
     let object = |version: &str, kind: &str, name: &str, label: &str| {
-        json!({ "apiVersion": version, "kind": kind, "metadata": {
-            "name": name, "namespace": "there", "uid": format!("{name}-uid"),
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-            "labels": { "flux-framework.org/burst": label,
-                "flux-framework.org/burst-cluster": "fs-uid" },
-            "annotations": { "flux-framework.org/burst-name": "default/gone" },
-        } })
+        let mut object = labelled(version, kind, name, label, "fs-uid");
+        object["metadata"]["namespace"] = json!("there");
+        object
     };
     let live = live_name();
     let mut pod = object("v1", "Pod", "of-job", LEFT);

@@ -9,6 +9,9 @@ use crate::{Burst, BurstPolicy};
 pub fn check_policy(policy: &BurstPolicy) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_selector(&policy.spec.selector, "spec.selector", &mut problems);
+    if let Err(message) = policy.spec.check_selector_size() {
+        problems.push(Problem::new("spec.selector", message));
+    }
     for (index, target) in policy.spec.targets.iter().enumerate() {
         check_target(target, &format!("spec.targets[{index}]"), &mut problems);
     }
@@ -31,5 +34,28 @@ fn check_target(target: &BurstTarget, path: &str, problems: &mut Vec<Problem>) {
     }
     if let Some(pods) = &target.pods {
         check_labels(&pods.node_selector, &format!("{path}.pods.nodeSelector"), problems);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_has_a_largest_size() {
+        let problems = |count: usize| {
+            let values: Vec<String> = (0..count).map(|it| it.to_string()).collect();
+            let expression = json!({ "key": "a", "operator": "In", "values": values });
+            let selector = json!({ "matchLabels": { "b": "c" }, "matchExpressions": [expression] });
+            let policy = json!({ "metadata": { "name": "p" },
+                "spec": { "selector": selector, "limits": { "nodes": 1 }, "targets": [] } });
+            let policy: BurstPolicy = serde_json::from_value(policy).unwrap();
+            check_policy(&policy).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(problems(254), Vec::<String>::new());
+        let expected = "spec.selector: has 257 labels, expressions and values in total: at most 256 are allowed";
+        assert_eq!(problems(255), [expected]);
     }
 }

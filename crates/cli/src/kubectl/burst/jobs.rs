@@ -106,11 +106,14 @@ pub(in crate::kubectl) fn run_of<'a>(
     let is_of = |burst: &&Burst| {
         burst.spec.cluster == cluster && burst.spec.isolated_job.parse::<JobId>() == Ok(job)
     };
-    let has_not_run = |burst: &Burst| {
-        burst.run().is_some_and(|run| matches!(run.state, RunState::Refused | RunState::Yielded))
-    };
-    let order = |burst: &&Burst| (!has_not_run(burst), burst.creation_timestamp());
+    let order = |burst: &&Burst| (!has_left_job(burst), burst.creation_timestamp());
     bursts.iter().filter(is_of).max_by_key(order)
+}
+
+/// Whether a run has left its job to others, so that it says nothing of a job that runs at home or has
+/// finished there. Its record exists for a day.
+pub(super) fn has_left_job(burst: &Burst) -> bool {
+    burst.run().is_some_and(|run| matches!(run.state, RunState::Refused | RunState::Yielded))
 }
 
 fn rows_of(
@@ -119,7 +122,8 @@ fn rows_of(
     running: &[ListedJob],
     bursts: &[Burst],
 ) -> Vec<JobRow> {
-    let here = |state: &str, job: &ListedJob| {
+    let runs = |job: JobId| run_of(cluster, job, bursts).filter(|burst| !has_left_job(burst));
+    let row = |state: &str, job: &ListedJob, run: Option<&Burst>| {
         let row = JobRow {
             job: job.id.to_string(),
             state: state.to_owned(),
@@ -127,14 +131,16 @@ fn rows_of(
             ranks: job.ranks.to_string(),
             ..JobRow::default()
         };
-        match run_of(cluster, job.id, bursts) {
+        match run {
             Some(burst) => JobRow { nodes: row.nodes, ..elsewhere(job.id, burst) },
             None => row,
         }
     };
     let state = |job: &ListedJob| if job.is_held { "held" } else { "pending" };
-    let mut rows: Vec<JobRow> = running.iter().map(|job| here("running", job)).collect();
-    rows.extend(pending.iter().map(|job| here(state(job), job)));
+    let mut rows: Vec<JobRow> =
+        running.iter().map(|job| row("running", job, runs(job.id))).collect();
+    // A job that waits gets also the reason why it cannot run elsewhere.
+    rows.extend(pending.iter().map(|job| row(state(job), job, run_of(cluster, job.id, bursts))));
     let is_listed = |id: JobId| pending.iter().chain(running).any(|job| job.id == id);
     let mut finished: Vec<JobId> = bursts
         .iter()
@@ -144,9 +150,7 @@ fn rows_of(
         .collect();
     finished.sort_unstable();
     finished.dedup();
-    rows.extend(
-        finished.into_iter().filter_map(|id| Some(elsewhere(id, run_of(cluster, id, bursts)?))),
-    );
+    rows.extend(finished.into_iter().filter_map(|id| Some(elsewhere(id, runs(id)?))));
     rows
 }
 
@@ -226,6 +230,26 @@ mod tests {
         assert_eq!((rows[0].target.as_str(), rows[2].target.as_str()), ("", "gke"));
         let text = text(&rows);
         assert!(text.lines().last().unwrap().trim().ends_with("fs-away-2   7"), "{text}");
+    }
+
+    #[test]
+    fn a_run_that_has_left_its_job_is_shown_only_while_the_job_waits() {
+        let refused = json!({ "state": "Refused", "message": "it is bound to its instance" });
+        let runs = [1, 2, 3].map(|id| isolated(&format!("refused-{id}"), id, refused.clone()));
+        let yielded = isolated("yielded", 4, json!({ "state": "Yielded" }));
+        let bursts = [runs.as_slice(), &[yielded]].concat();
+        let running = [listed(1, "0-1", false), listed(4, "2-3", false)];
+        let rows = rows_of("fs", &[listed(2, "", false)], &running, &bursts);
+        let shown: Vec<(&str, &str, &str)> = rows
+            .iter()
+            .map(|row| (row.state.as_str(), row.ranks.as_str(), row.burst.as_str()))
+            .collect();
+        assert_eq!(
+            shown,
+            [("running", "0-1", ""), ("running", "2-3", ""), ("refused", "", "refused-2")]
+        );
+        let expected = format!("{}: refused: it is bound to its instance", JobId::from(2));
+        assert_eq!(reasons(&rows).collect::<Vec<_>>(), [expected]);
     }
 
     #[test]

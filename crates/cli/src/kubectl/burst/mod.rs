@@ -28,12 +28,13 @@ pub(crate) use list::burst_table;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Subcommand;
 
 use super::Connection;
 use super::printed_list::ListOptions;
 use super::session::Session;
+use crate::print;
 
 /// Nodes of other clusters for a MiniCluster: list, request and give back Bursts, explain why nodes
 /// were or were not requested for a job, and delete leftovers.
@@ -59,9 +60,15 @@ enum Command {
     Cleanup(cleanup::Arguments),
 }
 
+/// The exit code for a command line that is not valid, as clap's.
+const INVALID_COMMAND_LINE: u8 = 2;
+
 pub(super) async fn run(connection: &Connection, arguments: &Arguments) -> Result<ExitCode> {
     if arguments.command.is_some() && arguments.options.is_any() {
-        bail!("-A or -o is given before the command\nhint: put it after the command");
+        print::message(
+            "error: -A or -o is given before the command\nhint: put it after the command",
+        );
+        return Ok(INVALID_COMMAND_LINE.into());
     }
     let session = Session::open(connection).await?;
     match &arguments.command {

@@ -15,6 +15,7 @@ use super::state::{accepted, unprocessed};
 use super::wait::{Goal, wait};
 use crate::kubectl::duration::{parse_idle_time, parse_lifetime};
 use crate::kubectl::session::Session;
+use crate::number::number;
 use crate::print;
 
 /// The largest number of nodes of a Burst, as in its schema.
@@ -42,11 +43,11 @@ pub(super) struct Arguments {
     target: Option<String>,
 
     /// Number of nodes.
-    #[arg(long, value_name = "N", value_parser = parse_nodes, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", value_parser = number(1..=MAX_NODES), allow_hyphen_values = true)]
     nodes: i32,
 
-    /// How long the Burst may exist, such as 30m, 1h30m or 2d. Then jobs on its nodes fail. Default:
-    /// as long as a Burst of the policy.
+    /// How long the Burst may exist, such as 30m, 1h30m or 2d. Then it is given back: jobs on its nodes
+    /// have graceSeconds to finish, and fail after that. Default: as long as a Burst of the policy.
     #[arg(
         long = "for", value_name = "DURATION", value_parser = parse_lifetime,
         allow_hyphen_values = true
@@ -77,11 +78,6 @@ pub(super) struct Arguments {
     /// an action of yours.
     #[arg(long)]
     wait: bool,
-}
-
-fn parse_nodes(text: &str) -> Result<i32, String> {
-    let nodes = text.parse().ok().filter(|nodes| (1..=MAX_NODES).contains(nodes));
-    nodes.ok_or_else(|| format!("is not a number from 1 to {MAX_NODES}"))
 }
 
 fn parse_name(text: &str) -> Result<String, String> {

@@ -5,7 +5,6 @@ use std::fmt::Debug;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use flux_operator_api::burst::RunState;
 use flux_operator_api::minicluster::LenderName;
 use flux_operator_api::{Burst, BurstPolicy};
 use flux_operator_flux::JobId;
@@ -19,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::answers::{JobReport, OneJob, Report, answers, rows};
 use super::instance::{FluxCommands, ObservedInstance, job_state};
-use super::jobs::run_of;
+use super::jobs::{has_left_job, run_of};
 use crate::kubectl::exec::{CapturedOutput, ExecPod, capture};
 use crate::kubectl::output_format::DataFormat;
 use crate::kubectl::session::Session;
@@ -138,13 +137,11 @@ pub(in crate::kubectl) async fn explain_job(
 
 /// Adds what has become of a job that has run in an instance of its own.
 fn with_run(answer: JobReport, cluster: &str, job: JobId, bursts: &[Burst]) -> JobReport {
-    let Some(burst) = run_of(cluster, job, bursts).filter(|it| it.is_record()) else {
+    let has_run = |burst: &&Burst| burst.is_record() && !has_left_job(burst);
+    let Some(burst) = run_of(cluster, job, bursts).filter(has_run) else {
         return answer;
     };
     let run = burst.run().cloned().unwrap_or_default();
-    if matches!(run.state, RunState::Refused | RunState::Yielded) {
-        return answer;
-    }
     let (name, target) = (burst.name_any(), &burst.spec.target.name);
     let end = run.exit_code.map_or(run.message, |code| format!("exit code {code}"));
     let message = format!("it ran as Burst {name:?} at target {target:?}: {end}");
