@@ -5,12 +5,14 @@
 use std::collections::HashSet;
 use std::pin::Pin;
 
+use flux_operator_api::burst::JobSelection;
 use flux_operator_plan::kubernetes::{CLUSTER_LABEL, with_keys_only};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::api::Api;
+use kube::core::ObjectMeta;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
@@ -130,12 +132,24 @@ fn namespace_of<K: ResourceExt>(object: &K) -> Vec<OwnerKey> {
     vec![(object.namespace().unwrap_or_default(), String::new())]
 }
 
-/// Of a BurstPolicy only selector and limits are used.
+/// Of a BurstPolicy only its identity, selector and limits are used. Users of one namespace must not fill the
+/// memory of all with the rest.
 fn prune_policy(policy: &mut GuardedPolicy) {
     prune(policy);
     if let Ok(policy) = &mut policy.0 {
         policy.status = None;
         policy.spec.targets = Vec::new();
+        policy.spec.jobs = JobSelection::default();
+        let metadata = std::mem::take(&mut policy.metadata);
+        policy.metadata = ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            creation_timestamp: metadata.creation_timestamp,
+            deletion_timestamp: metadata.deletion_timestamp,
+            ..ObjectMeta::default()
+        };
     }
 }
 

@@ -7,6 +7,7 @@ use flux_operator_api::MiniCluster;
 use flux_operator_service::guarded::Guarded;
 use futures::FutureExt;
 use kube::client::Body;
+use serde_json::json;
 use tokio::time::Instant;
 
 /// The queries of requests, and when they were received.
@@ -168,4 +169,20 @@ fn changes_in_a_paged_list_are_reconciled_once_the_store_contains_them() {
         after_the_list,
         [("changed".into(), version("3")), ("gone".into(), None), ("new".into(), version("4"))]
     );
+}
+
+#[test]
+fn what_users_write_into_policies_is_not_kept() {
+    let policy = json!({ "apiVersion": "flux-framework.org/v1alpha2", "kind": "BurstPolicy",
+        "metadata": { "name": "p", "namespace": "hpc", "uid": "u", "labels": { "a": "b" },
+            "annotations": { "a": "b" }, "finalizers": ["a/b"], "resourceVersion": "7" },
+        "spec": { "selector": { "matchLabels": { "team": "a" } }, "limits": { "nodes": 4 },
+            "jobs": { "queues": ["long"] }, "targets": [{ "name": "t", "maxNodes": 4, "cluster": {} }] } });
+    let mut policy: GuardedPolicy = serde_json::from_value(policy).unwrap();
+    prune_policy(&mut policy);
+    let policy = policy.0.unwrap();
+    let kept = json!({ "name": "p", "namespace": "hpc", "uid": "u", "resourceVersion": "7" });
+    assert_eq!(serde_json::to_value(&policy.metadata).unwrap(), kept);
+    assert!(policy.spec.targets.is_empty() && policy.spec.jobs == JobSelection::default());
+    assert!(policy.spec.selector.match_labels.is_some() && policy.spec.limits.nodes == 4);
 }
