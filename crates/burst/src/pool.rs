@@ -137,16 +137,18 @@ pub(crate) fn target_property(target: &BurstTarget) -> &str {
 }
 
 /// Whether brokers of a target can have ranks of a property: one with fewer cores or GPUs than the rank table
-/// says is refused when it starts. A target that names its ranks, and says nothing of its nodes, has them.
+/// says is refused when it starts. Nodes of which a target says nothing are large enough for spare ranks, and
+/// for those that it names.
 pub(crate) fn can_have_ranks(target: &BurstTarget, property: &str, instance: &Instance) -> bool {
     let Some((cores, gpus)) = instance.shapes.get(property) else { return true };
-    let unless_named = |lead: u32| if target.ranks.is_empty() { lead } else { u32::MAX };
+    let is_meant = !target.ranks.is_empty() || property == SPARE;
+    let unless_meant = |lead: u32| if is_meant { u32::MAX } else { lead };
     let has_cores = match u32::try_from(target.cores) {
         Ok(cores) if cores > 0 => cores,
-        _ => unless_named(instance.lead_cores),
+        _ => unless_meant(instance.lead_cores),
     };
     let has_gpus = target.gpus.and_then(|gpus| u32::try_from(gpus).ok());
-    has_cores >= *cores && has_gpus.unwrap_or_else(|| unless_named(instance.lead_gpus)) >= *gpus
+    has_cores >= *cores && has_gpus.unwrap_or_else(|| unless_meant(instance.lead_gpus)) >= *gpus
 }
 
 /// Cores and GPUs of each node of a target. A broker that gets a rank has what the rank table says,

@@ -51,6 +51,14 @@ fn a_target_leases_no_ranks_for_which_its_nodes_have_too_few_cores() {
     }
 }
 
+/// The configuration of an instance may give all ranks more cores than its lead has.
+#[test]
+fn nodes_of_which_a_target_says_nothing_can_have_spare_ranks() {
+    let mut instance = instance(2, 0);
+    instance.shapes = [("spare".into(), (4096, 0))].into();
+    assert_eq!(ranks(&decided(&instance, target("t"))), Some("spare"));
+}
+
 /// All spare ranks are leased, and those of the pool are for larger nodes.
 #[test]
 fn a_target_that_names_no_ranks_does_not_lease_those_of_larger_nodes() {
