@@ -6,7 +6,7 @@ use std::time::Duration;
 use flux_operator_api::burst::BurstConditionType;
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, SeenCluster,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, ObservedMiniCluster,
     TargetFailure, TargetView, Unreadable, WhileUnreadable, after_failure, after_output,
     burst_events, decide_burst, field_manager, has_claim, home_order, must_ask_target,
     record_finished, release, unserved_status, while_unreadable,
@@ -103,13 +103,13 @@ async fn reconcile_one(context: &Context, burst: &Burst) -> Result<Duration, Rec
     let reference = ObjectRef::<MiniCluster>::new(&burst.spec.cluster).within(&namespace);
     let found = context.stores.cluster(&reference);
     let seen = match &found {
-        Found::Readable(cluster) => SeenCluster::Readable(cluster),
-        Found::Unreadable => SeenCluster::Unreadable,
-        Found::Missing => SeenCluster::Missing,
+        Found::Readable(cluster) => ObservedMiniCluster::Readable(cluster),
+        Found::Unreadable => ObservedMiniCluster::Unreadable,
+        Found::Missing => ObservedMiniCluster::Missing,
     };
     let cluster = seen.readable();
     let unreadable = Unreadable {
-        cluster: matches!(seen, SeenCluster::Unreadable),
+        cluster: matches!(seen, ObservedMiniCluster::Unreadable),
         bursts: context.stores.unreadable.has_any::<Burst>(&namespace),
     };
     match while_unreadable(burst, unreadable, now) {

@@ -282,7 +282,7 @@ impl PoliciesOfNamespace {
                 self.unseen.insert(reference, (*nodes, Instant::now()));
                 Ok(())
             }
-            Action::GiveBack { burst, why } => {
+            Action::Drain { burst, why } => {
                 tracing::info!(burst, ?why, "a policy drains a Burst");
                 let reference = ObjectRef::new(burst).within(&namespace);
                 match context.stores.bursts.get(&reference) {

@@ -13,7 +13,7 @@ use crate::job_match::select;
 use crate::pause::{paused_targets, unproven};
 use crate::pool::shape;
 use crate::request::{Demand, Requests, starts_soon};
-use crate::shrink::{give_back, shrink};
+use crate::shrink::{drain_exhausted, shrink};
 use crate::stabilization::Stabilization;
 use crate::supply::Supply;
 use crate::time::{earlier, next_day};
@@ -24,8 +24,8 @@ use crate::{Action, Answer, Decision, Instance, Job, Memory, NthPool, PolicyStat
 /// `policies` are those that serve the MiniCluster, oldest first; `pools` are its bursts, oldest
 /// first; `jobs` are in the order of Flux's queue; `memory` is that of the last decision.
 ///
-/// Once the actions are applied, the next decision requests nothing more for the same jobs, except what a
-/// Burst that becomes smaller leaves of a limit. The sum of actions and what is in use is within all limits.
+/// Once the actions are applied, the next decision requests nothing more for the same jobs, unless a limit
+/// allows more because a Burst has become smaller. The sum of actions and what is in use is within all limits.
 pub fn decide(
     instance: &Instance,
     policies: &[PolicyState],
@@ -41,14 +41,14 @@ pub fn decide(
         ..Memory::default()
     };
     let requests = Requests::new(instance, policies, pools, &next.paused, now);
-    let actions = give_back(policies, &requests.budgets, pools);
-    let given_back: BTreeSet<&str> = (actions.iter())
+    let actions = drain_exhausted(policies, &requests.budgets, pools);
+    let drained: BTreeSet<&str> = (actions.iter())
         .filter_map(|action| match action {
-            Action::GiveBack { burst, .. } => Some(burst.as_str()),
+            Action::Drain { burst, .. } => Some(burst.as_str()),
             Action::Create { .. } | Action::RunIsolated { .. } | Action::Resize { .. } => None,
         })
         .collect();
-    let supply = Supply::new(instance, policies, pools, &given_back);
+    let supply = Supply::new(instance, policies, pools, &drained);
     let largest_node = largest_node(instance, policies);
     let exhausted = requests.budgets.iter().any(|budget| budget.exhausted.is_some());
     let requeue_at = exhausted.then(|| next_day(now));

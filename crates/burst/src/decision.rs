@@ -65,19 +65,19 @@ pub enum Action {
         /// How many nodes to request.
         nodes: i32,
     },
-    /// Give a Burst back, although its idle time is not over: no more jobs start on its nodes, and those
-    /// that run there finish.
-    GiveBack {
+    /// Drain a Burst, although its idle time is not over: no more jobs start on its nodes, and it is given
+    /// back when those that run there have finished.
+    Drain {
         /// The Burst's name.
         burst: String,
         /// Why.
-        why: GiveBackReason,
+        why: DrainReason,
     },
 }
 
-/// Why a burst is given back before its idle time is over.
+/// Why a burst is drained before its idle time is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GiveBackReason {
+pub enum DrainReason {
     /// Its policy has used its node-hours of the day.
     LimitNodeHours,
     /// Its policy has reached its cost of the day.

@@ -26,7 +26,7 @@ pub struct Job {
     pub attributes: Attributes,
     /// When the scheduler expects it to start, if it says so.
     pub estimate: Option<Timestamp>,
-    /// Whether it is held: its urgency is 0, and it does not start whatever is free.
+    /// Whether it does not start whatever is free: its urgency is 0, or it waits for another job.
     pub is_held: bool,
     /// Whether it is held by its urgency alone: it waits for no other job.
     pub is_on_hold: bool,

@@ -36,7 +36,7 @@ mod time;
 
 pub use answer::{Answer, AnswerReason};
 pub use decide::decide;
-pub use decision::{Action, Decision, GiveBackReason, Memory, NthPool, Unproven};
+pub use decision::{Action, Decision, DrainReason, Memory, NthPool, Unproven};
 pub use instance::{Instance, Node, PoolMember};
 pub use isolated::IsolatedRun;
 pub use job::Job;

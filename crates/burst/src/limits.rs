@@ -5,10 +5,10 @@
 //! aside for it.
 
 use crate::answer::Why;
-use crate::{GiveBackReason, PolicyState};
+use crate::{DrainReason, PolicyState};
 
 /// The limit of the day that a policy has reached, if it has.
-pub fn exhausted(policy: &PolicyState) -> Option<GiveBackReason> {
+pub fn exhausted(policy: &PolicyState) -> Option<DrainReason> {
     Budget::new(policy).exhausted
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Budget {
     /// Nodes at each target, in the order of the policy.
     targets: Vec<i32>,
     /// The limit of the day that is reached.
-    pub(crate) exhausted: Option<GiveBackReason>,
+    pub(crate) exhausted: Option<DrainReason>,
 }
 
 impl Budget {
@@ -31,9 +31,9 @@ impl Budget {
         let at = |name: &str| used.nodes_by_target.get(name).copied().unwrap_or_default();
         let hours = spec.limits.node_hours_per_day;
         let exhausted = if hours.is_some_and(|limit| used.node_hours_today >= f64::from(limit)) {
-            Some(GiveBackReason::LimitNodeHours)
+            Some(DrainReason::LimitNodeHours)
         } else if spec.limits.cost_per_day().is_some_and(|limit| used.cost_today >= limit) {
-            Some(GiveBackReason::LimitCost)
+            Some(DrainReason::LimitCost)
         } else {
             None
         };
@@ -52,11 +52,11 @@ impl Budget {
         let (limits, policy) = (&policy.spec.limits, policy.name.as_str());
         match self.exhausted {
             None => Ok(()),
-            Some(GiveBackReason::LimitNodeHours) => {
+            Some(DrainReason::LimitNodeHours) => {
                 let limit = limits.node_hours_per_day.unwrap_or_default();
                 Err(Why::LimitNodeHours { policy, limit })
             }
-            Some(GiveBackReason::LimitCost) => {
+            Some(DrainReason::LimitCost) => {
                 Err(Why::LimitCost { policy, limit: &limits.cost_per_day })
             }
         }

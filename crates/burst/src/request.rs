@@ -171,7 +171,7 @@ impl<'a> Requests<'a> {
             return Ok(());
         };
         let why = Why::TargetFailed { target: &to.name, until, trouble };
-        // An attempt that is being made is answered by a change of the Burst.
+        // If the attempt is due, its result arrives as a change of the Burst: no time is needed.
         Err(Refusal { why, until: Some(until).filter(|until| *until > self.now) })
     }
 

@@ -1,4 +1,4 @@
-//! Bursts that become smaller, or are given back before their idle time is over.
+//! Bursts that become smaller, or are drained before their idle time is over.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Action, Instance, Node, PolicyState, Pool, PoolState};
 
 /// Bursts of policies at a limit of the day. Those on which jobs run are among them: in a busy queue
 /// there is always one, and the next would start there.
-pub(crate) fn give_back(
+pub(crate) fn drain_exhausted(
     policies: &[PolicyState],
     budgets: &[Budget],
     pools: &[Pool],
@@ -22,7 +22,7 @@ pub(crate) fn give_back(
         let exhausted = policy.and_then(|policy| budgets[policy].exhausted);
         let Some(why) = exhausted else { continue };
         if pool.state != PoolState::GivingBack {
-            actions.push(Action::GiveBack { burst: pool.name.clone(), why });
+            actions.push(Action::Drain { burst: pool.name.clone(), why });
         }
     }
     actions

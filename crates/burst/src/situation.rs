@@ -26,8 +26,7 @@ pub struct Situation {
     pub jobs: Vec<Job>,
 }
 
-/// Since when each rank of a Burst has been free. If it is lost, ranks have been free since it was made
-/// anew.
+/// Since when each rank of a Burst has been free. If it is lost, the idle time of every rank starts again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleRanks(BTreeMap<u32, Timestamp>);
 

@@ -138,7 +138,7 @@ pub(crate) fn sizes(decision: &Decision) -> Vec<(&str, i32)> {
             Action::Create { policy, nodes, .. } => (policy.as_str(), *nodes),
             Action::RunIsolated { policy, nodes, .. } => (policy.as_str(), *nodes),
             Action::Resize { burst, nodes } => (burst.as_str(), *nodes),
-            Action::GiveBack { burst, .. } => (burst.as_str(), 0),
+            Action::Drain { burst, .. } => (burst.as_str(), 0),
         })
         .collect()
 }

@@ -101,7 +101,7 @@ impl World {
                     assert!((scaling.min_nodes..=scaling.max_nodes).contains(nodes));
                     pool.nodes = *nodes;
                 }
-                Action::GiveBack { burst, .. } => {
+                Action::Drain { burst, .. } => {
                     let pool = world.pools.iter_mut().find(|pool| pool.name == *burst).unwrap();
                     pool.state = PoolState::GivingBack;
                 }

@@ -165,7 +165,7 @@ impl Policy {
             Action::Resize { burst, nodes } => {
                 Change::Resize { id: burst_id(&burst), nodes: nodes.unsigned_abs() }
             }
-            Action::GiveBack { burst, .. } => Change::Drain { id: burst_id(&burst) },
+            Action::Drain { burst, .. } => Change::Drain { id: burst_id(&burst) },
         }
     }
 }

@@ -28,7 +28,7 @@ const MAX_LIST_AGE: Duration = Duration::from_secs(75);
 
 /// What was observed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) state: InstanceState,
     /// The jobs; `None` while they are not known.
     pub(super) jobs: Option<InstanceJobs>,
@@ -95,7 +95,7 @@ impl RunningInstance {
 
     /// Has these ranks drained, and others not, and observes brokers and jobs. Takes as long as Flux's
     /// commands.
-    pub(super) fn observe(&mut self, leaving: &IdSet) -> Seen {
+    pub(super) fn observe(&mut self, leaving: &IdSet) -> Observation {
         let Some(overlay) = self.command.query(&OverlayNode::COMMAND) else {
             return self.silent();
         };
@@ -120,10 +120,10 @@ impl RunningInstance {
             lead_cores: self.instance.lead_cores(),
             ..jobs
         });
-        Seen { state: InstanceState { online, drained, has_exited: false }, jobs }
+        Observation { state: InstanceState { online, drained, has_exited: false }, jobs }
     }
 
-    fn silent(&mut self) -> Seen {
+    fn silent(&mut self) -> Observation {
         if self.silent_since.is_none() {
             tracing::warn!(uri = self.command.uri, "the instance does not respond");
         }
@@ -132,7 +132,7 @@ impl RunningInstance {
         self.pending.report_again();
         let has_exited =
             self.broker_uri.as_deref().is_some_and(is_deleted) && since.elapsed() >= EXIT_PATIENCE;
-        Seen { state: InstanceState { has_exited, ..InstanceState::default() }, jobs: None }
+        Observation { state: InstanceState { has_exited, ..InstanceState::default() }, jobs: None }
     }
 
     /// Has ranks drained; returns those of them on which no job runs.

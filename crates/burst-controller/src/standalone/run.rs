@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::instance::{RunningInstance, Seen};
+use super::instance::{Observation, RunningInstance};
 use super::records::{RecordError, Records, bursts_in};
 use super::targets::{OwnTargets, StandaloneSource};
 use super::turns::{INTERVAL, Turns};
@@ -190,13 +190,13 @@ async fn run_turns(
     let mut running = Some(running);
     loop {
         turns.is_closing = *is_closing.borrow_and_update();
-        let (seen, again) = observe(running.take(), turns.ranks_to_drain()).await;
+        let (observation, again) = observe(running.take(), turns.ranks_to_drain()).await;
         running = again;
-        let next = turns.turn(&seen, Timestamp::now()).await?;
-        if turns.records.bursts().is_empty() && (turns.is_closing || seen.state.has_exited) {
+        let next = turns.turn(&observation, Timestamp::now()).await?;
+        if turns.records.bursts().is_empty() && (turns.is_closing || observation.state.has_exited) {
             // Ranks are not drained any more.
             observe(running, turns.ranks_to_drain()).await;
-            return Ok(match seen.state.has_exited {
+            return Ok(match observation.state.has_exited {
                 true => Finished::InstanceExited,
                 false => Finished::GivenBack,
             });
@@ -214,8 +214,8 @@ async fn run_turns(
 async fn observe(
     running: Option<RunningInstance>,
     leaving: flux_operator_flux::IdSet,
-) -> (Seen, Option<RunningInstance>) {
-    let Some(mut running) = running else { return (Seen::default(), None) };
+) -> (Observation, Option<RunningInstance>) {
+    let Some(mut running) = running else { return (Observation::default(), None) };
     let observed = spawn_blocking(move || (running.observe(&leaving), Some(running)));
     observed.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }

@@ -9,7 +9,7 @@ use flux_operator_burst::{
 };
 use flux_operator_flux::{IdSet, JobId};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, SeenCluster,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, ObservedMiniCluster,
     StandaloneInstance, after_failure, burst_events, decide_burst, must_ask_target, policy_burst,
     ranks_to_drain, running_ranks, standalone_lender, with_claim, with_finished, with_ranks,
 };
@@ -18,7 +18,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 
-use super::instance::Seen;
+use super::instance::Observation;
 use super::records::{RecordError, Records};
 use super::targets::Targets;
 use crate::policy_state::policy_state;
@@ -93,19 +93,19 @@ impl<T: Targets> Turns<T> {
         ranks_to_drain(&bursts.iter().collect::<Vec<_>>())
     }
 
-    /// Decides once, for what was seen. Returns when to do it again.
+    /// Decides once, for what was observed. Returns when to do it again.
     pub(super) async fn turn(
         &mut self,
-        seen: &Seen,
+        observation: &Observation,
         now: Timestamp,
     ) -> Result<Timestamp, RecordError> {
-        let is_closing = self.is_closing || seen.state.has_exited;
+        let is_closing = self.is_closing || observation.state.has_exited;
         self.give_back_unwanted(now)?;
         let mut next = now + INTERVAL;
-        if let Some(jobs) = seen.jobs.as_ref().filter(|_| !is_closing) {
+        if let Some(jobs) = observation.jobs.as_ref().filter(|_| !is_closing) {
             let bursts = self.records.bursts();
             let bursts: Vec<&Burst> = bursts.iter().collect();
-            let cluster = standalone_lender(&self.instance, &bursts, &seen.state);
+            let cluster = standalone_lender(&self.instance, &bursts, &observation.state);
             let situation = Situation::of(&cluster, jobs, &bursts, &mut self.idle, now);
             let policies: Vec<PolicyState> = (self.policies.iter())
                 .map(|policy| {
@@ -123,7 +123,7 @@ impl<T: Targets> Turns<T> {
             }
         }
         for burst in self.records.bursts() {
-            next = next.min(self.reconcile(burst, seen, now).await?);
+            next = next.min(self.reconcile(burst, observation, now).await?);
         }
         Ok(next)
     }
@@ -178,8 +178,8 @@ impl<T: Targets> Turns<T> {
                 tracing::info!(burst, nodes, "a Burst is resized");
                 self.change(&burst, |burst| burst.spec.nodes = nodes)
             }
-            Action::GiveBack { burst, why } => {
-                tracing::info!(burst, ?why, "a Burst is given back");
+            Action::Drain { burst, why } => {
+                tracing::info!(burst, ?why, "a Burst is drained");
                 self.change(&burst, |burst| burst.spec.drain = true)
             }
             // Its policies were checked: none runs jobs in an instance of their own.
@@ -211,14 +211,14 @@ impl<T: Targets> Turns<T> {
     async fn reconcile(
         &mut self,
         burst: Burst,
-        seen: &Seen,
+        observation: &Observation,
         now: Timestamp,
     ) -> Result<Timestamp, RecordError> {
-        let burst = self.with_ranks(burst, seen)?;
+        let burst = self.with_ranks(burst, observation)?;
         let bursts = self.records.bursts();
         let bursts: Vec<&Burst> = bursts.iter().collect();
-        let cluster = standalone_lender(&self.instance, &bursts, &seen.state);
-        let running = seen.jobs.as_ref().and_then(running_ranks);
+        let cluster = standalone_lender(&self.instance, &bursts, &observation.state);
+        let running = observation.jobs.as_ref().and_then(running_ranks);
         let name = burst.name_any();
         let of = DecidedOf {
             metadata: burst.metadata.clone(),
@@ -244,7 +244,7 @@ impl<T: Targets> Turns<T> {
             None => None,
         };
         let observed = BurstObserved {
-            cluster: SeenCluster::Readable(&cluster),
+            cluster: ObservedMiniCluster::Readable(&cluster),
             target: view,
             running,
             home: HomeAnswer::NotAsked,
@@ -278,12 +278,16 @@ impl<T: Targets> Turns<T> {
     }
 
     /// Leases ranks to a Burst that asks for some.
-    fn with_ranks(&mut self, burst: Burst, seen: &Seen) -> Result<Burst, RecordError> {
+    fn with_ranks(
+        &mut self,
+        burst: Burst,
+        observation: &Observation,
+    ) -> Result<Burst, RecordError> {
         let bursts = self.records.bursts();
         let bursts: Vec<&Burst> = bursts.iter().collect();
         // Without a look at the brokers, ranks may have some.
-        let is_known = !seen.state.online.is_empty();
-        let leased = with_ranks(&burst, &self.instance, &bursts, &seen.state.online);
+        let is_known = !observation.state.online.is_empty();
+        let leased = with_ranks(&burst, &self.instance, &bursts, &observation.state.online);
         let Some(leased) = leased.filter(|_| is_known) else { return Ok(burst) };
         self.records.save(leased.clone())?;
         Ok(leased)

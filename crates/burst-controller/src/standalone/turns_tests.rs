@@ -19,7 +19,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::instance::Seen;
+use super::instance::Observation;
 use super::records::{RecordError, Records, bursts_in};
 use super::targets::Targets;
 use super::turns::Turns;
@@ -128,10 +128,10 @@ impl Laptop {
     }
 
     /// What Flux shows: brokers of pods are online at once, and drained ranks have no jobs.
-    fn seen(&mut self) -> Seen {
+    fn observation(&mut self) -> Observation {
         if self.has_exited {
             let state = InstanceState { has_exited: true, ..InstanceState::default() };
-            return Seen { state, jobs: None };
+            return Observation { state, jobs: None };
         }
         let away = lock(&self.away.0).0.clone();
         let bursts = self.turns.records.bursts();
@@ -174,14 +174,17 @@ impl Laptop {
             items: waits.then_some(job).into_iter().collect(),
             ..InstanceJobs::default()
         };
-        Seen { state: InstanceState { online, drained, has_exited: false }, jobs: Some(jobs) }
+        Observation {
+            state: InstanceState { online, drained, has_exited: false },
+            jobs: Some(jobs),
+        }
     }
 
     /// Goes on for some turns, of a second each.
     async fn go_on(&mut self, turns: u32) -> Result<(), RecordError> {
         for _ in 0..turns {
-            let seen = self.seen();
-            self.turns.turn(&seen, self.now).await?;
+            let observation = self.observation();
+            self.turns.turn(&observation, self.now).await?;
             self.now += SignedDuration::from_secs(1);
         }
         Ok(())

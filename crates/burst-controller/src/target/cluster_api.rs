@@ -3,7 +3,7 @@
 use flux_operator_api::burst::{ClusterApiTarget, KubeconfigTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    ObservedCluster, Presence, TargetFailure, cluster_api_cluster, cluster_api_kind,
+    ApiCluster, Presence, TargetFailure, cluster_api_cluster, cluster_api_kind,
     cluster_api_presence, cluster_nodes, cluster_secret, field_manager, object_name,
 };
 use futures::FutureExt;
@@ -33,7 +33,7 @@ impl ClusterApi {
         ClusterApi { home, target }
     }
 
-    fn clusters(&self, burst: &Burst) -> Api<ObservedCluster> {
+    fn clusters(&self, burst: &Burst) -> Api<ApiCluster> {
         let namespace = burst.namespace().unwrap_or_default();
         Api::namespaced_with(self.home.client.clone(), &namespace, &cluster_api_kind())
     }

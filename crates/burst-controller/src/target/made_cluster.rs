@@ -116,8 +116,8 @@ impl Target for MadeCluster<'_> {
             if keeps_cluster(pool.burst) {
                 return self.inside(pool.burst).await?.delete(pool).await;
             }
-            // Brokers that are stopped leave at once; those of a machine that is gone are missed
-            // after a while. If it does not respond, that is how it is.
+            // Brokers that are stopped leave the instance at once; the lead notices those of a deleted
+            // machine only after a while. Failures are ignored: the cluster is deleted anyway.
             if self.is_ready(pool.burst).await?
                 && let Ok(inside) = self.inside(pool.burst).await
                 && let Err(failure) = inside.delete(pool).await

@@ -3,7 +3,7 @@
 use crate::testing::{
     at, decided, instance, member, nodes, policy, pool, reasons, scaling, sizes, target,
 };
-use crate::{Action, AnswerReason, GiveBackReason};
+use crate::{Action, AnswerReason, DrainReason};
 
 #[test]
 fn a_burst_shrinks_by_its_last_pods_that_are_idle() {
@@ -41,7 +41,7 @@ fn pods_that_a_smaller_burst_loses_are_not_free() {
 }
 
 #[test]
-fn bursts_are_given_back_at_a_limit_of_the_day() {
+fn bursts_are_drained_at_a_limit_of_the_day() {
     let mut policy = policy("p", target("t"));
     policy.spec.limits.node_hours_per_day = Some(8);
     policy.used.node_hours_today = 8.0;
@@ -49,9 +49,9 @@ fn bursts_are_given_back_at_a_limit_of_the_day() {
     let mut instance = instance(2, 0);
     instance.nodes.extend([member("busy", 0, None), member("idle", 0, Some(at(99)))]);
     let decision = decided(&instance, &[policy], &pools, &[nodes(1, 1)]);
-    let why = GiveBackReason::LimitNodeHours;
-    let given_back = |name: &str| Action::GiveBack { burst: name.into(), why };
-    assert_eq!(decision.actions, [given_back("busy"), given_back("idle")]);
+    let why = DrainReason::LimitNodeHours;
+    let drained = |name: &str| Action::Drain { burst: name.into(), why };
+    assert_eq!(decision.actions, [drained("busy"), drained("idle")]);
     assert_eq!(reasons(&decision), [AnswerReason::LimitNodeHours]);
     assert_eq!(decision.requeue_at, Some("2026-05-05T00:00:00Z".parse().unwrap()));
 }

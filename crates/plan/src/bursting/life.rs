@@ -40,8 +40,9 @@ pub enum BurstStep {
     SaveOutput(String),
     /// Delete everything at the target.
     DeleteObjects,
-    /// Nothing that runs is left: delete at the target what does not show, release the claim on the
-    /// MiniCluster, add what was used to the policy's record, and remove the finalizer.
+    /// No Job and no pods are left: delete what `observe` does not show, such as a Secret without a Job,
+    /// release the claim on the MiniCluster, add the usage to the policy's record, and remove the
+    /// finalizer.
     Finish,
     /// Give the Burst back, for this reason: delete it.
     DeleteSelf(String),
@@ -161,7 +162,7 @@ fn bring_up(
         let why = "its MiniCluster is being deleted".to_owned();
         return (Some(BurstStep::DeleteSelf(why)), Stage::NoCluster);
     }
-    if let Some(why) = needs_no_nodes(cluster) {
+    if let Some(why) = why_no_nodes(cluster) {
         return (Some(BurstStep::DeleteSelf(why.to_owned())), Stage::NoCluster);
     }
     let Some(view) = progress.view else { return (None, stage_without_view(burst, progress)) };
@@ -225,7 +226,7 @@ fn bring_up(
 
 /// Whether a MiniCluster has an instance, or will have one, that may need nodes.
 pub fn needs_nodes(cluster: &MiniCluster) -> bool {
-    needs_no_nodes(cluster).is_none()
+    why_no_nodes(cluster).is_none()
 }
 
 /// Whether a MiniCluster has finished.
@@ -236,7 +237,7 @@ pub(super) fn has_finished(cluster: &MiniCluster) -> bool {
 }
 
 /// Why the instance of a MiniCluster needs no more nodes, if it does not.
-fn needs_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
+fn why_no_nodes(cluster: &MiniCluster) -> Option<&'static str> {
     match has_finished(cluster) {
         true => Some("its MiniCluster has finished"),
         false => cluster.spec.suspend.then_some("its MiniCluster is suspended"),

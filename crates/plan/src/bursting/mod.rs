@@ -31,10 +31,10 @@ pub use life::{
     BurstDecision, BurstStep, after_failure, decide_burst, must_ask_target, needs_nodes,
 };
 pub use made_cluster::{
-    CommandJobs, Deletion, Growth, ObservedCluster, asks_inside, cluster_api_cluster,
-    cluster_api_kind, cluster_api_presence, cluster_nodes, cluster_secret, cluster_secret_name,
-    command_presence, creates_inside, down_job, gke_command, gke_job, is_command_job, may_exist,
-    needs_permission, up_job,
+    ApiCluster, CommandJobs, Deletion, Growth, asks_inside, cluster_api_cluster, cluster_api_kind,
+    cluster_api_presence, cluster_nodes, cluster_secret, cluster_secret_name, command_presence,
+    creates_inside, down_job, gke_command, gke_job, is_command_job, may_exist, needs_permission,
+    up_job,
 };
 pub use names::{
     BURST_CLUSTER_LABEL, BURST_FINALIZER, BURST_LABEL, BURST_NAME_ANNOTATION, burst_annotations,
@@ -42,8 +42,8 @@ pub use names::{
     remote_secret_name,
 };
 pub use observed::{
-    BurstObserved, Presence, SeenCluster, TargetFailure, TargetView, job_failure, pods_trouble,
-    running_ranks,
+    BurstObserved, ObservedMiniCluster, Presence, TargetFailure, TargetView, job_failure,
+    pods_trouble, running_ranks,
 };
 pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
 pub use policy_burst::{isolated_policy_burst, policy_burst};

@@ -20,7 +20,7 @@ use crate::status::{RunView, of_pod};
 #[derive(Clone, Debug)]
 pub struct BurstObserved<'a> {
     /// The MiniCluster that it names.
-    pub cluster: SeenCluster<'a>,
+    pub cluster: ObservedMiniCluster<'a>,
     /// Other Bursts: of those for the same job, one runs it.
     pub others: &'a [Arc<Burst>],
     /// What exists at the target; `None` if it was not asked.
@@ -36,7 +36,7 @@ pub struct BurstObserved<'a> {
 
 /// The MiniCluster that a Burst names, as it was observed.
 #[derive(Clone, Copy, Debug)]
-pub enum SeenCluster<'a> {
+pub enum ObservedMiniCluster<'a> {
     /// It exists.
     Readable(&'a MiniCluster),
     /// It exists, and cannot be read.
@@ -45,12 +45,12 @@ pub enum SeenCluster<'a> {
     Missing,
 }
 
-impl<'a> SeenCluster<'a> {
+impl<'a> ObservedMiniCluster<'a> {
     /// The MiniCluster, if it exists and can be read.
     pub fn readable(self) -> Option<&'a MiniCluster> {
         match self {
-            SeenCluster::Readable(cluster) => Some(cluster),
-            SeenCluster::Unreadable | SeenCluster::Missing => None,
+            ObservedMiniCluster::Readable(cluster) => Some(cluster),
+            ObservedMiniCluster::Unreadable | ObservedMiniCluster::Missing => None,
         }
     }
 }

@@ -145,9 +145,8 @@ fn record_jobs(
     }
 }
 
-/// Records whether the target fails, and when it is tried again. `keeps_failure`: a step that may fail
-/// follows, so that an answer of the target does not reset the failures. While a Burst is given back, an
-/// answer says nothing: what is deleted may fail again.
+/// Records a failure and when to retry, or resets the failures if the target has answered. `keeps_failure`:
+/// does not reset them, because a step follows that may fail, or what exists is being deleted.
 pub(super) fn record_failure(
     status: &mut BurstStatus,
     failure: Option<&TargetFailure>,

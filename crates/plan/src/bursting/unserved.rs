@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use super::isolated::HomeAnswer;
 use super::life::after_failure;
-use super::observed::{BurstObserved, SeenCluster, TargetFailure};
+use super::observed::{BurstObserved, ObservedMiniCluster, TargetFailure};
 
 /// The status of such a Burst. `None` if it has it already.
 pub fn unserved_status(
@@ -27,7 +27,7 @@ pub fn unserved_status(
          (flux-operator manifests --burst-namespace {namespace})"
     );
     let observed = BurstObserved {
-        cluster: cluster.map_or(SeenCluster::Missing, SeenCluster::Readable),
+        cluster: cluster.map_or(ObservedMiniCluster::Missing, ObservedMiniCluster::Readable),
         others: &[],
         target: None,
         running: None,

@@ -18,8 +18,8 @@ const COUNT_SECONDS: i64 = 60;
 /// How many Bursts that no longer exist are listed one by one.
 const MAX_FINISHED: usize = 64;
 
-/// How many nodes of a Burst are paid for, as far as its target shows it; `None`: as many as before. A
-/// target is not believed: there are never more than were requested, nor fewer than none.
+/// How many nodes of a Burst are paid for, as far as its target shows it; `None`: as many as before. The
+/// number that a target reports is limited to what was requested.
 pub(super) fn used_nodes(burst: &Burst, view: &TargetView) -> Option<i32> {
     let before = burst.status.as_ref().map_or(0, |status| status.counted_nodes);
     let target = &burst.spec.target;

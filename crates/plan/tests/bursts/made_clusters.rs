@@ -3,9 +3,9 @@
 use flux_operator_api::burst::{ClusterApiTarget, CommandTarget};
 use flux_operator_api::{Burst, Reason};
 use flux_operator_plan::bursting::{
-    CommandJobs, Deletion, Growth, ObservedCluster, Presence, cluster_api_cluster,
-    cluster_api_presence, cluster_nodes, cluster_secret, command_presence, down_job,
-    is_command_job, may_exist, needs_permission, object_name, remote_secret_name, up_job,
+    ApiCluster, CommandJobs, Deletion, Growth, Presence, cluster_api_cluster, cluster_api_presence,
+    cluster_nodes, cluster_secret, command_presence, down_job, is_command_job, may_exist,
+    needs_permission, object_name, remote_secret_name, up_job,
 };
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -72,7 +72,7 @@ fn applied(target: Value, template: Option<&str>) -> Result<Value, String> {
     })?;
     assert_eq!(cluster.name_any(), object_name(&burst));
     let cluster = serde_json::to_value(cluster).unwrap();
-    let observed: ObservedCluster = serde_json::from_value(cluster.clone()).unwrap();
+    let observed: ApiCluster = serde_json::from_value(cluster.clone()).unwrap();
     assert_eq!(cluster_nodes(&observed), Some(2));
     Ok(cluster)
 }
@@ -171,7 +171,7 @@ fn a_cluster_is_ready_when_its_control_plane_is_and_says_what_it_waits_for() {
         let mut object = json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
             "metadata": { "name": "c" }, "spec": { "topology": {} } });
         flux_operator_testkit::merge(&mut object, &cluster);
-        let observed: ObservedCluster = serde_json::from_value(object).unwrap();
+        let observed: ApiCluster = serde_json::from_value(object).unwrap();
         cluster_api_presence(burst, &observed, has_secret)
     };
     let burst = burst(&json!({}));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob, Presence,
-    SeenCluster, TargetView, decide_burst, field_manager, home_order,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob,
+    ObservedMiniCluster, Presence, TargetView, decide_burst, field_manager, home_order,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
 use flux_operator_wire::{HomeJobState, JobGoal, JobspecText};
@@ -121,7 +121,7 @@ impl Duel {
                 .world
                 .cluster
                 .as_ref()
-                .map_or(SeenCluster::Missing, SeenCluster::Readable),
+                .map_or(ObservedMiniCluster::Missing, ObservedMiniCluster::Readable),
             others: &others,
             target: Some(Ok(self.view(index))),
             running: None,

@@ -3,10 +3,10 @@
 use flux_operator_api::Burst;
 use flux_operator_api::burst::RunState;
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob, Presence,
-    SeenCluster, TargetFailure, TargetView, Unreadable, WhileUnreadable, after_failure,
-    after_output, asks_inside, creates_inside, decide_burst, field_manager, home_order,
-    keeps_cluster, must_ask_target, while_unreadable,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, HomeJob,
+    ObservedMiniCluster, Presence, TargetFailure, TargetView, Unreadable, WhileUnreadable,
+    after_failure, after_output, asks_inside, creates_inside, decide_burst, field_manager,
+    home_order, keeps_cluster, must_ask_target, while_unreadable,
 };
 use flux_operator_plan::status::{RunEnd, RunView};
 use flux_operator_wire::{HomeJobState, JobGoal, JobRefusal, JobspecText};
@@ -219,9 +219,9 @@ impl Run {
         let world = std::mem::replace(&mut self.world, World::new(json!({})));
         let observed = BurstObserved {
             cluster: match &world.cluster {
-                Some(_) if self.is_unreadable => SeenCluster::Unreadable,
-                Some(cluster) => SeenCluster::Readable(cluster),
-                None => SeenCluster::Missing,
+                Some(_) if self.is_unreadable => ObservedMiniCluster::Unreadable,
+                Some(cluster) => ObservedMiniCluster::Readable(cluster),
+                None => ObservedMiniCluster::Missing,
             },
             others: &[],
             target,

@@ -5,9 +5,9 @@ use flux_operator_api::minicluster::{InvitationLease, InvitationRefusal, Lease, 
 use flux_operator_api::{Burst, MiniCluster, Reason};
 use flux_operator_flux::{IdSet, RankList};
 use flux_operator_plan::bursting::{
-    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, Presence, SeenCluster,
-    TargetFailure, TargetView, after_failure, decide_burst, field_manager, must_ask_target,
-    object_name,
+    BURST_FINALIZER, BurstDecision, BurstObserved, BurstStep, HomeAnswer, ObservedMiniCluster,
+    Presence, TargetFailure, TargetView, after_failure, decide_burst, field_manager,
+    must_ask_target, object_name,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -147,7 +147,10 @@ impl World {
         let running = Some(self.running.clone());
         let home = HomeAnswer::NotAsked;
         BurstObserved {
-            cluster: self.cluster.as_ref().map_or(SeenCluster::Missing, SeenCluster::Readable),
+            cluster: self
+                .cluster
+                .as_ref()
+                .map_or(ObservedMiniCluster::Missing, ObservedMiniCluster::Readable),
             others: &[],
             target,
             running,

@@ -16,8 +16,8 @@ use crate::time::seconds_after;
 /// How long a run is shown after it is over, in seconds: one day.
 pub const RECORD_SECONDS: i64 = 86_400;
 
-/// For how long reading and saving the output is retried, in seconds. A node that is gone does not come
-/// back with it.
+/// For how long reading and saving the output is retried, in seconds. The
+/// output of a lost node does not come back.
 const OUTPUT_SECONDS: i64 = 600;
 
 /// For how long the operator may fail before a job is left as it is that was never to be held, or whose
@@ -81,7 +81,7 @@ impl Life<'_> {
             .parse::<Timestamp>()
             .is_ok_and(|at| self.now >= seconds_after(at, HOME_SECONDS));
         run.home_settled = match (self.home, &self.standing) {
-            _ if self.is_home_gone() => true,
+            _ if self.is_home_lost() => true,
             (_, Standing::Behind(_)) if !run.may_have_run => true,
             (HomeAnswer::Job(job), _) => {
                 let is_over = matches!(job.state, HomeJobState::Finished | HomeJobState::Missing);
@@ -89,8 +89,10 @@ impl Life<'_> {
             }
             // The lead may have held it although its answer was lost, and may be restored from an archive.
             // One whose MiniCluster is being deleted may never answer again.
-            (HomeAnswer::NoAnswer(_), _) => was_never_held || self.is_home_leaving(),
-            (HomeAnswer::Failed(_), _) => (was_never_held || self.is_home_leaving()) && is_late,
+            (HomeAnswer::NoAnswer(_), _) => was_never_held || self.is_minicluster_deleting(),
+            (HomeAnswer::Failed(_), _) => {
+                (was_never_held || self.is_minicluster_deleting()) && is_late
+            }
             (HomeAnswer::NotAsked | HomeAnswer::Awaited, _) => false,
         };
         Problem::of(self.home).filter(|_| !run.home_settled)

@@ -26,7 +26,7 @@ use crate::bursting::life::{
 };
 use crate::bursting::made_cluster::is_made;
 use crate::bursting::names::object_name;
-use crate::bursting::observed::{BurstObserved, Presence, SeenCluster, TargetView};
+use crate::bursting::observed::{BurstObserved, ObservedMiniCluster, Presence, TargetView};
 use crate::bursting::poll::{POLL_SECONDS, next_poll, next_retry};
 use crate::grace::has_archive;
 use crate::time::seconds_after;
@@ -94,7 +94,7 @@ pub(in crate::bursting) fn decide(burst: &Burst, observed: &BurstObserved<'_>) -
     let life = Life {
         burst,
         cluster,
-        is_unreadable: matches!(observed.cluster, SeenCluster::Unreadable),
+        is_unreadable: matches!(observed.cluster, ObservedMiniCluster::Unreadable),
         view,
         home: &observed.home,
         standing: standing(burst, observed.others),
@@ -145,14 +145,14 @@ impl Life<'_> {
     }
 
     /// Whether the job at home can never start again: it is not in an archive either.
-    pub(super) fn is_home_gone(&self) -> bool {
+    pub(super) fn is_home_lost(&self) -> bool {
         let Some(cluster) = self.cluster else { return !self.is_unreadable };
-        let is_over = has_finished(cluster) || self.is_home_leaving();
+        let is_over = has_finished(cluster) || self.is_minicluster_deleting();
         is_over && !has_archive(&cluster.spec)
     }
 
     /// Whether the MiniCluster is being deleted. It waits for this Burst.
-    pub(super) fn is_home_leaving(&self) -> bool {
+    pub(super) fn is_minicluster_deleting(&self) -> bool {
         self.cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
     }
 

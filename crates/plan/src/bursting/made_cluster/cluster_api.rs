@@ -37,7 +37,7 @@ const CONDITIONS: [&str; 5] = [
 ];
 
 /// A Cluster as far as it is read. Its users choose how large its spec is.
-pub type ObservedCluster = Object<NotUsed, Box<RawValue>>;
+pub type ApiCluster = Object<NotUsed, Box<RawValue>>;
 
 /// The kind Cluster of Cluster API.
 pub fn cluster_api_kind() -> ApiResource {
@@ -127,7 +127,7 @@ pub fn cluster_api_cluster(
 }
 
 /// For how many nodes an existing Cluster was made.
-pub fn cluster_nodes(cluster: &ObservedCluster) -> Option<i32> {
+pub fn cluster_nodes(cluster: &ApiCluster) -> Option<i32> {
     cluster.annotations().get(NODES_ANNOTATION)?.parse().ok()
 }
 
@@ -209,11 +209,7 @@ fn refused(why: &str) -> TargetFailure {
 }
 
 /// How far Cluster API is with the Cluster of a Burst. `has_secret`: it has written the kubeconfig.
-pub fn cluster_api_presence(
-    burst: &Burst,
-    cluster: &ObservedCluster,
-    has_secret: bool,
-) -> Presence {
+pub fn cluster_api_presence(burst: &Burst, cluster: &ApiCluster, has_secret: bool) -> Presence {
     if cluster.metadata.deletion_timestamp.is_some() {
         return Presence::Leaving;
     }

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use super::names::{burst_annotations, burst_labels, object_name};
 
 pub use cluster_api::{
-    ObservedCluster, cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes,
+    ApiCluster, cluster_api_cluster, cluster_api_kind, cluster_api_presence, cluster_nodes,
 };
 pub use command::{
     CommandJobs, Deletion, Growth, command_presence, down_job, is_command_job, may_exist,
