@@ -23,6 +23,7 @@ mod index;
 mod joins;
 mod keys;
 mod lease;
+mod listed_policies;
 mod listener;
 mod metrics;
 mod minicluster;

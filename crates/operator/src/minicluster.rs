@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use flux_operator_api::{MiniCluster, MiniClusterStatus};
+use flux_operator_plan::bursting::must_list_policies;
 use flux_operator_plan::kubernetes::{LENDER_LABEL, Settings};
 use flux_operator_plan::status::undecodable;
 use flux_operator_plan::{
@@ -20,6 +21,7 @@ use kube::core::error_boundary::InvalidObject;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::listed_policies::listed_burst_ranks;
 use crate::metrics::{Metrics, first_ready};
 use crate::queue::Queues;
 use crate::reconciler::{Memory, ReconciledKind, WrittenObject, is_terminating};
@@ -76,6 +78,16 @@ impl ReconciledKind for MiniClusterKind {
             });
             let answer = QueryAnswer::new(minicluster, query, reply, observed.now);
             observed.add_answer(answer);
+        }
+        if must_list_policies(minicluster, observed) {
+            match listed_burst_ranks(client, minicluster).await {
+                Ok(ranks) => observed.burst_ranks = ranks,
+                // Those of the watch count.
+                Err(error) => {
+                    let (cluster, error) = (minicluster.name_any(), chain(&error));
+                    tracing::debug!(cluster, error, "failed to list BurstPolicies");
+                }
+            }
         }
         let uid = minicluster.metadata.uid.as_deref().unwrap_or_default();
         self.memory.set_answers(uid, observed.lasting_answers());

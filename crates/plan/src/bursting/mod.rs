@@ -48,8 +48,8 @@ pub use observed::{
 pub use policy::{MAX_POLICIES, ServedClusters, Service, policy_status, selects};
 pub use policy_burst::{isolated_policy_burst, policy_burst};
 pub use remote_pool::{PoolPods, RemotePool, RemotePoolError, remote_pool, resize_patch};
-pub use spare_ranks::burst_ranks;
 pub(crate) use spare_ranks::with_burst_ranks;
+pub use spare_ranks::{burst_ranks, must_list_policies};
 pub use standalone::{
     InstanceState, NewInstance, StandaloneError, StandaloneInstance, has_ranks, leased,
     ranks_to_drain, standalone_lender, standalone_pool, standalone_problem, with_claim, with_ranks,

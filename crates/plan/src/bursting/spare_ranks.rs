@@ -9,6 +9,7 @@ use flux_operator_api::burst::BurstPolicy;
 
 use super::policy::selects;
 use crate::observed::Observed;
+use crate::status::finished_at;
 use crate::valid::Valid;
 
 /// The largest number of spare ranks that policies give: every rank is listed in the configuration of
@@ -30,6 +31,16 @@ pub fn burst_ranks<'a>(
     nodes.fold(0, i32::saturating_add).min(MAX_BURST_RANKS)
 }
 
+/// Whether the API server has to be asked for the policies of a MiniCluster, because it may be started now, and
+/// others are meant to join it. The watch of policies may be behind.
+pub fn must_list_policies(minicluster: &MiniCluster, observed: &Observed) -> bool {
+    let flux = minicluster.spec.flux.as_ref();
+    let bursting = flux.and_then(|flux| flux.bursting.as_ref());
+    let is_over =
+        minicluster.metadata.deletion_timestamp.is_some() || finished_at(minicluster).is_some();
+    observed.job.is_none() && !is_over && bursting.is_some_and(|it| it.spare_ranks.is_none())
+}
+
 /// The MiniCluster with the spare ranks that policies give it, if it has not been started yet. The
 /// user's own number takes precedence, and a manifest stays valid.
 pub(crate) fn with_burst_ranks(minicluster: Valid, observed: &Observed) -> Valid {
@@ -48,6 +59,7 @@ pub(crate) fn with_burst_ranks(minicluster: Valid, observed: &Observed) -> Valid
 #[cfg(test)]
 mod tests {
     use flux_operator_testkit::{merge, smallest_minicluster};
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
@@ -61,6 +73,28 @@ mod tests {
         });
         merge(&mut policy, patch);
         serde_json::from_value(policy).unwrap()
+    }
+
+    /// It costs a request, which only those make that others are meant to join.
+    #[test]
+    fn policies_are_listed_before_a_cluster_is_started_that_others_may_join() {
+        let must_list = |patch: &Value| {
+            let mut manifest = smallest_minicluster("fs");
+            merge(&mut manifest, patch);
+            let minicluster: MiniCluster = serde_json::from_value(manifest).unwrap();
+            must_list_policies(&minicluster, &Observed::empty(Timestamp::UNIX_EPOCH))
+        };
+        let bursting = |bursting: Value| json!({ "spec": { "flux": { "bursting": bursting } } });
+        let exposed = bursting(json!({ "expose": { "type": "NodePort" } }));
+        assert!(must_list(&exposed));
+        assert!(!must_list(&json!({})));
+        assert!(!must_list(&bursting(json!({ "spareRanks": 4 }))), "its user says how many");
+        let mut deleted = exposed;
+        merge(
+            &mut deleted,
+            &json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+        );
+        assert!(!must_list(&deleted));
     }
 
     #[test]
