@@ -3,14 +3,11 @@
 
 use flux_operator_api::Reason;
 use flux_operator_api::burst::RunState;
-use flux_operator_plan::bursting::{
-    HomeAnswer, Presence, RECORD_SECONDS, burst_events, output_name,
-};
+use flux_operator_plan::bursting::{Presence, RECORD_SECONDS, burst_events, output_name};
 use flux_operator_wire::{HomeJobState, JobRefusal};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::SignedDuration;
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::run::{JOBSPEC, Run};
 use super::world::{failure, start};
@@ -258,22 +255,6 @@ fn a_policys_burst_that_has_left_the_job_to_another_one_is_deleted_at_once() {
     assert_eq!(of_user.run().state, RunState::Yielded, "a user sees why");
 }
 
-/// Its nodes cost. Only the job at home waits until the MiniCluster can be read.
-#[test]
-fn a_run_goes_on_while_its_minicluster_cannot_be_read() {
-    let mut run = Run::new(0);
-    run.takes = 100;
-    run.settle();
-    run.is_unreadable = true;
-    run.now += SignedDuration::from_secs(100);
-    run.settle();
-    assert_eq!((run.run().exit_code, run.saved), (Some(7), 1));
-    assert_eq!((run.run().state, &run.presence), (RunState::Finishing, &Presence::Nothing));
-    run.is_unreadable = false;
-    run.settle();
-    assert_eq!((run.run().state, run.home), (RunState::Failed, HomeJobState::Finished));
-}
-
 /// The kubelet had no capacity for the lead, or its node was reclaimed, and Kubernetes does not start it
 /// again.
 #[test]
@@ -314,72 +295,6 @@ fn a_target_that_does_not_respond_does_not_end_a_run() {
 }
 
 #[test]
-fn a_result_waits_for_the_lead_to_be_there_again() {
-    let mut run = Run::new(0);
-    run.takes = 30;
-    for _ in 0..10 {
-        run.reconcile(None);
-    }
-    run.silence = Some(HomeAnswer::NoAnswer("the lead does not answer".into()));
-    run.settle();
-    run.now += SignedDuration::from_secs(5000);
-    run.settle();
-    assert_eq!(run.run().state, RunState::Finishing);
-    assert_eq!(run.burst().status.as_ref().unwrap().phase, "LenderNotReady");
-    assert_eq!((run.saved, &run.presence), (1, &Presence::Nothing), "what costs is not kept");
-    run.silence = None;
-    run.settle();
-    assert_eq!((run.run().state, run.home), (RunState::Failed, HomeJobState::Finished));
-}
-
-#[test]
-fn a_cluster_that_is_made_for_a_run_is_deleted_after_it() {
-    let mut run = Run::with_made_cluster();
-    run.settle();
-    assert_eq!((run.started, run.saved, run.finished), (1, 1, 1));
-    assert_eq!((run.run().exit_code, run.home), (Some(7), HomeJobState::Finished));
-    assert_eq!(run.presence, Presence::Nothing);
-    assert!(!run.burst().status.as_ref().unwrap().cluster_made);
-}
-
-#[test]
-fn the_cluster_of_a_run_counts_until_it_is_deleted() {
-    let mut run = Run::with_made_cluster();
-    let mut counted = Vec::new();
-    for _ in 0..60 {
-        let is_there = matches!(run.presence, Presence::ClusterReady | Presence::Complete);
-        let state = run.run().state;
-        run.reconcile(None);
-        if is_there {
-            counted.push((state, run.burst().status.as_ref().unwrap().counted_nodes));
-        }
-    }
-    assert!(counted.iter().any(|(state, _)| *state == RunState::Finishing), "{counted:?}");
-    assert!(counted.iter().all(|(_, nodes)| *nodes == 9), "{counted:?}");
-    assert_eq!(run.burst().status.as_ref().unwrap().counted_nodes, 0);
-}
-
-/// A cluster that is made for a run need not answer when it is deleted.
-#[test]
-fn a_run_is_not_started_again_when_its_cluster_does_not_say_whether_it_was() {
-    for before in 0..20 {
-        let mut run = Run::with_made_cluster();
-        run.takes = 1000;
-        for _ in 0..before {
-            run.reconcile(None);
-        }
-        run.delete();
-        // It may answer again for a minute.
-        (0..3).for_each(|_| run.settle());
-        assert!(run.burst.is_none());
-        assert_eq!(run.presence, Presence::Nothing, "{before}");
-        let waits = run.home == HomeJobState::Pending;
-        assert!(run.started == 0 || !waits, "{before}: it would run again");
-        assert!(before > 2 || waits, "{before}: nothing was made yet");
-    }
-}
-
-#[test]
 fn a_run_that_is_to_be_drained_finishes_and_one_that_has_not_begun_does_not_begin() {
     for (before, started) in [(2, 0), (12, 1)] {
         let mut run = Run::new(16);
@@ -395,88 +310,6 @@ fn a_run_that_is_to_be_drained_finishes_and_one_that_has_not_begun_does_not_begi
             _ => assert_eq!((run.run().exit_code, run.saved), (Some(7), 1)),
         }
     }
-}
-
-#[test]
-fn a_run_whose_minicluster_is_deleted_is_given_back() {
-    let mut run = Run::new(0);
-    run.takes = 1000;
-    run.settle();
-    run.world.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(run.now));
-    run.settle();
-    assert!(run.burst.is_none());
-    assert_eq!((run.presence, run.finished), (Presence::Nothing, 1));
-}
-
-/// The next one restores its jobs from the archive: the job would run again.
-#[test]
-fn a_job_is_canceled_before_a_minicluster_with_an_archive_is_deleted() {
-    let mut run = Run::new(16);
-    run.takes = 1000;
-    run.settle();
-    let cluster = run.world.cluster.as_mut().unwrap();
-    cluster.spec.archive = serde_json::from_value(json!({ "path": "/state.tgz" })).unwrap();
-    cluster.metadata.deletion_timestamp = Some(Time(run.now));
-    run.settle();
-    assert!(run.burst.is_none());
-    assert_eq!((run.home, run.started), (HomeJobState::Finished, 1));
-    assert!(run.message.starts_with("ran as Burst b at target away"), "{}", run.message);
-}
-
-/// The job of this number is another one.
-#[test]
-fn nothing_is_asked_of_another_minicluster_of_the_same_name() {
-    let mut run = Run::new(16);
-    run.takes = 1000;
-    run.settle();
-    run.home = HomeJobState::Pending;
-    run.world.cluster.as_mut().unwrap().metadata.uid = Some("other".into());
-    run.settle();
-    assert!(run.burst.is_none());
-    assert_eq!((run.home, run.message.as_str()), (HomeJobState::Pending, ""));
-}
-
-/// Its pods never started: it waits at home as before, and the target is not tried again for a while.
-#[test]
-fn a_job_that_has_not_started_in_a_cluster_that_was_made_for_it_is_not_canceled() {
-    for inside_answers in [true, false] {
-        let mut run = Run::with_made_cluster();
-        (run.has_no_nodes, run.inside_answers) = (true, inside_answers);
-        run.settle();
-        assert_eq!((&run.presence, run.run().state), (&Presence::Complete, RunState::Starting));
-        run.delete();
-        let mut last = run.run();
-        for _ in 0..120 {
-            run.reconcile(None);
-            last = run.burst.as_ref().map_or(last, |burst| burst.run().cloned().unwrap());
-        }
-        assert!(run.burst.is_none());
-        assert_eq!(run.presence, Presence::Nothing);
-        let expected = if inside_answers { HomeJobState::Pending } else { HomeJobState::Finished };
-        assert_eq!((run.home, last.started_at.as_str()), (expected, ""), "it was not observed");
-    }
-}
-
-/// One look at a cluster without its kubeconfig says nothing about the run.
-#[test]
-fn a_cluster_without_its_kubeconfig_for_a_moment_does_not_end_a_run() {
-    let mut run = Run::with_made_cluster();
-    run.takes = 100;
-    run.settle();
-    assert_eq!(run.run().state, RunState::Running);
-    run.lapses = true;
-    run.settle();
-    assert_eq!((run.run().state, run.home), (RunState::Running, HomeJobState::Held));
-    run.lapses = false;
-    run.now += SignedDuration::from_secs(100);
-    run.reconcile(None);
-    assert_eq!(run.run().state, RunState::Finishing);
-    run.lapses = true;
-    run.settle();
-    assert!(!run.run().output_settled, "the output may still be read");
-    run.lapses = false;
-    run.settle();
-    assert_eq!((run.run().state, run.saved, run.started), (RunState::Failed, 1, 1));
 }
 
 /// The Job was created, and it starts while the target does not respond.
@@ -495,157 +328,6 @@ fn a_target_that_does_not_respond_at_the_join_deadline_does_not_end_a_run() {
     run.now += SignedDuration::from_secs(600);
     run.settle();
     assert_eq!((run.run().state, run.started), (RunState::Running, 1));
-}
-
-/// Its archive has the job: it would run again when it is resumed.
-#[test]
-fn a_job_of_a_suspended_minicluster_with_an_archive_is_canceled_when_it_is_resumed() {
-    let mut run = Run::new(16);
-    run.takes = 1000;
-    run.settle();
-    let spec = &mut run.world.cluster.as_mut().unwrap().spec;
-    spec.archive = serde_json::from_value(json!({ "path": "/state.tgz" })).unwrap();
-    spec.suspend = true;
-    run.silence = Some(HomeAnswer::NoAnswer("there is no lead".into()));
-    run.settle();
-    assert_eq!((&run.presence, run.finished), (&Presence::Nothing, 0), "nothing is left there");
-    run.world.cluster.as_mut().unwrap().spec.suspend = false;
-    run.silence = None;
-    run.settle();
-    assert!(run.burst.is_none());
-    assert_eq!((run.home, run.started), (HomeJobState::Finished, 1));
-}
-
-#[test]
-fn a_job_is_left_as_it_is_only_if_its_minicluster_is_over() {
-    type Change = fn(&mut Run);
-    let cases: [(&str, Change, bool); 8] = [
-        ("unreadable", |run| run.is_unreadable = true, false),
-        ("suspended", |run| run.world.cluster.as_mut().unwrap().spec.suspend = true, false),
-        ("archived", |run| finish_home(run, json!({ "path": "/state.tgz" })), false),
-        ("finished", |run| finish_home(run, Value::Null), true),
-        ("deleted", |run| run.world.cluster = None, true),
-        ("being deleted", |run| delete_home(run, Value::Null), true),
-        ("archived, being deleted", |run| delete_home(run, json!({ "path": "/state.tgz" })), true),
-        (
-            "another one",
-            |run| run.world.cluster.as_mut().unwrap().metadata.uid = Some("other".into()),
-            true,
-        ),
-    ];
-    for (name, change, is_settled) in cases {
-        let mut run = Run::new(16);
-        run.takes = 1000;
-        run.settle();
-        run.delete();
-        change(&mut run);
-        run.silence = Some(HomeAnswer::NoAnswer("there is no lead".into()));
-        for _ in 0..10 {
-            if run.run().state == RunState::Finishing && run.run().home_settled {
-                break;
-            }
-            run.reconcile(None);
-        }
-        assert_eq!(run.run().home_settled, is_settled, "{name}");
-    }
-}
-
-fn delete_home(run: &mut Run, archive: Value) {
-    let cluster = run.world.cluster.as_mut().unwrap();
-    cluster.spec.archive = serde_json::from_value(archive).unwrap();
-    cluster.metadata.deletion_timestamp = Some(Time(run.now));
-}
-
-fn finish_home(run: &mut Run, archive: Value) {
-    let cluster = run.world.cluster.as_mut().unwrap();
-    cluster.spec.archive = serde_json::from_value(archive).unwrap();
-    let finished = json!([{ "type": "JobFinished", "status": "True", "reason": "Completed",
-        "message": "", "lastTransitionTime": start().to_string() }]);
-    let mut status = cluster.status.clone().unwrap_or_default();
-    status.conditions = serde_json::from_value(finished).unwrap();
-    cluster.status = Some(status);
-}
-
-/// Only a job that was never to be held is left as it is.
-#[test]
-fn a_job_that_may_be_held_is_released_although_nobody_answers_for_a_while() {
-    let failed = HomeAnswer::Failed("the operator does not respond".into());
-    let no_answer = HomeAnswer::NoAnswer("the lead does not answer".into());
-    for (silence, wait, was_ordered, is_settled) in [
-        (failed.clone(), 600, false, false),
-        (failed.clone(), 4000, false, true),
-        (failed, 4000, true, false),
-        (no_answer.clone(), 0, false, true),
-        (no_answer, 4000, true, false),
-        (HomeAnswer::Awaited, 4000, true, false),
-    ] {
-        let mut run = Run::new(16);
-        for _ in 0..if was_ordered { 2 } else { 1 } {
-            run.reconcile(None);
-        }
-        assert_eq!((run.run().state, run.run().urgency), (RunState::Holding, None));
-        assert_eq!(run.run().hold_ordered, was_ordered);
-        if was_ordered {
-            run.home = HomeJobState::Held;
-        }
-        run.delete();
-        run.silence = Some(silence);
-        run.reconcile(None);
-        run.now += SignedDuration::from_secs(wait);
-        run.settle();
-        assert_eq!(run.burst.is_none(), is_settled, "{wait}");
-        run.silence = None;
-        run.settle();
-        assert_eq!((run.burst.is_none(), run.home), (true, HomeJobState::Pending));
-    }
-}
-
-/// The lead has held it, and goes down before it says so.
-#[test]
-fn a_job_whose_lead_is_lost_after_it_was_held_is_released_when_there_is_one_again() {
-    for is_late in [false, true] {
-        let mut run = Run::new(16);
-        run.silence = Some(HomeAnswer::NoAnswer("the lead does not answer".into()));
-        run.loses_answers = true;
-        run.settle();
-        assert_eq!((run.home, run.run().urgency), (HomeJobState::Held, None));
-        run.loses_answers = false;
-        match is_late {
-            true => run.now += SignedDuration::from_secs(1000),
-            false => run.delete(),
-        }
-        run.settle();
-        run.now += SignedDuration::from_secs(5000);
-        run.settle();
-        assert_eq!(run.run().state, RunState::Finishing, "it has to be released");
-        assert_eq!(run.burst().status.as_ref().unwrap().phase, "LenderNotReady");
-        run.silence = None;
-        run.settle();
-        assert!(run.burst.is_none());
-        assert_eq!((run.home, run.started), (HomeJobState::Pending, 0));
-    }
-}
-
-/// A user may release it, and it must not start there too.
-#[test]
-fn a_job_is_held_at_home_until_it_is_canceled() {
-    let mut run = Run::new(16);
-    run.takes = 20;
-    let mut states = Vec::new();
-    for _ in 0..60 {
-        let state = run.run().state;
-        if state == RunState::Running || !run.run().output_settled && run.run().may_have_run {
-            states.push(state);
-            run.home = HomeJobState::Pending;
-            run.reconcile(None);
-            assert_ne!(run.home, HomeJobState::Pending, "{state:?}");
-        } else {
-            run.reconcile(None);
-        }
-    }
-    states.dedup();
-    assert_eq!(states, [RunState::Starting, RunState::Running, RunState::Finishing]);
-    assert_eq!(run.home, HomeJobState::Finished);
 }
 
 /// Nobody has to do anything about it.

@@ -6,6 +6,8 @@
 mod conditions;
 mod gke;
 mod isolated;
+mod isolated_clusters;
+mod isolated_home;
 mod life;
 mod made_clusters;
 mod rivals;
